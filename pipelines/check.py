@@ -3,7 +3,6 @@
 The rows are measures, their tasks and kinds of items, with intervals.
 """
 
-import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from pipelines.cycle import Cycle
 from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import Verdict
 from pipelines.prepare_job import Prepared
-from pipelines.project.locations import project_option
 from pipelines.project.project import Project
 from pipelines.storage import ContentCache
 from pipelines.turn_ends import TurnEnds, examine_turn_ends
@@ -84,7 +82,6 @@ class CheckResult:
     learned: list[Change]
     notes: list[str]
     turn_ends: TurnEnds
-    repair: str  # the command that would
 
     @property
     def summary(self) -> str:
@@ -99,7 +96,6 @@ class CheckResult:
             *change_table([*self.forgotten, *self.learned], ("base", "model")),
             *self.turn_ends.lines(),
             *self.notes,
-            *([f"next: {self.repair}"] if self.verdict.outcome == "failed" or self.turn_ends.faults else []),
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -136,8 +132,7 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
         clean, results, verdict = Cycle(project, job).judge_student()
     forgotten, learned = forgotten_rows(clean, results), learned_rows(clean, results)
     turn_ends = examine_turn_ends(project.path_of(model), project.base, ContentCache(project.home / "cache"))
-    repair = f"recover repair {shlex.quote(model)}{project_option(project.root)}"
-    return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends, repair)
+    return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends)
 
 
 def forgotten_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change]:

@@ -30,7 +30,7 @@ from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fa
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.outcome import Answer, Outcome
-from pipelines.project.locations import project_option
+from pipelines.project.locations import find_root
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
 from pipelines.project.runs import runs_of_job
@@ -66,8 +66,8 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        command = f"recover resume{project_option(project.root)}"
-        raise KeyboardInterrupt(f"Go on from the last saved state with `{command}`.") from None
+        option = "" if find_root(None) == project.root else f" --project {shlex.quote(str(project.root))}"
+        raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
     if not job.settings.keep_documents:
         for file in (job.training_file, job.corpus and snapshot_file(project.home, job.corpus.hash)):
             if file:

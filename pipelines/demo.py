@@ -13,6 +13,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+from db.headline_scores import MEASURES
 from evals.results import Result, headlines
 from pipelines.cycle import Cycle, run_job
 from pipelines.evaluation.printed_tables import scores_table, verdict_table
@@ -35,7 +36,6 @@ QUICK_ITEMS = 200  # enough to show what documents alone cost
 ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so many prompts show three points
 DOCUMENTS_ALONE = "documents alone"  # its name in the table
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
-KEPT = {"behaviour": "instruction following", "retention": "what it knew before"}
 NO_PROBES = "distill.probe_every=0"
 NO_SAMPLES = "gate.samples=0"  # further replies to so many prompts would take longer than all else
 BRIEF = (  # so that it takes minutes
@@ -136,25 +136,23 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     }
     decision = verdict.headline(outcome.decision if outcome else "not promoted")
     lines = [decision, *verdict_table(results["verdict"]), "", *_table(models), ""]
-    lines += [*_example_lines(results["examples"]), *_in_words(results["models"]), *_next_lines(folder)]
+    lines += [*_example_lines(results["examples"]), *in_words(results["models"]), *_next_lines(folder)]
     return results, [*lines, f"It took {results['seconds']:.0f} s."]
 
 
-def _in_words(models: Mapping[str, Mapping[str, float | None]]) -> list[str]:
+def in_words(models: Mapping[str, Mapping[str, float | None]]) -> list[str]:
     """What was learned and what it cost, against the clean model."""
     lines = []
     for name, what in ((DOCUMENTS_ALONE, "Reading the documents alone"), ("recovered", "The cycle")):
         if name in models:
-            learned, *kept = (_points(models[name], models["clean"], axis) for axis in ("knowledge", *KEPT))
-            costs = " and ".join(
-                f"{points} points of {words}" for points, words in zip(kept, KEPT.values(), strict=True)
-            )
-            lines.append(f"{what}: {learned} points of new knowledge, {costs}.")
+            scores, clean = models[name], models["clean"]
+            changes = [
+                f"{100 * (after - before):+.1f} points of {words}"
+                for measure, words in MEASURES.items()
+                if (after := scores.get(measure)) is not None and (before := clean.get(measure)) is not None
+            ]
+            lines.append(f"{what}: {', '.join(changes)}.")
     return lines
-
-
-def _points(scores: Mapping[str, float | None], clean: Mapping[str, float | None], measure: str) -> str:
-    return f"{100 * ((scores.get(measure) or 0.0) - (clean.get(measure) or 0.0)):+.0f}"
 
 
 def _next_lines(folder: Path) -> list[str]:

@@ -65,7 +65,7 @@ class Arm(WithSettings):
     steps_times: Annotated[float, Field(gt=0)] | None = None  # of the study's `distill.steps`: equal FLOPs
     rate_times: Annotated[float, Field(ge=0)] | None = None  # of the learning rate that is the default for the base
     prompts: str | None = None  # `instructions`, `questions`, or a JSONL file as `--prompts` takes it
-    teacher_context: str | None = None  # the same, as `--teacher-context` takes it
+    teacher_context: str | None = None  # `instructions`, or a JSONL file as `--teacher-context` takes it
     cycles: Count = 1  # of `cycle`: each on another world, from the model before it
 
 
@@ -134,8 +134,12 @@ class Declaration(Part):
                 )
             if arm.command == "midtrain" and (arm.prompts or arm.teacher_context):
                 raise ValueError(f"The arm {name} only mid-trains, so it takes no prompts and no teacher_context.")
-            if arm.prompts == QUESTIONS and self.data:
-                raise ValueError(f"The arm {name} asks questions of the lab's worlds. Name a JSONL file of your own.")
+            if arm.prompts == QUESTIONS and (self.data or arm.cycles > 1):
+                raise ValueError(
+                    f"The arm {name} asks questions about one of the lab's worlds. Name a JSONL file of your own."
+                )
+            if arm.teacher_context == QUESTIONS:
+                raise ValueError(f"The arm {name} has questions as teacher_context, which say nothing. Name a file.")
             seen.append(name)
         groups = length_groups(self.answer_tokens)
         for claim in self.claims:

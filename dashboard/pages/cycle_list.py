@@ -113,11 +113,11 @@ def documents_path(cycle: Cycle, root: str) -> str:
 
 
 def _how_read(midtraining: Run | None) -> str:
-    """Whether anything that the base wrote was read beside the documents."""
-    mix = midtraining.settings.get("midtrain", {}).get("mix", {}) if midtraining else {}
-    if not {"answers", "texts"} <= mix.keys():
+    """Whether anything was read beside the documents."""
+    mix = midtraining.inputs.mix if midtraining else None
+    if mix is None:
         return ""
-    return "in a mix" if mix["answers"] or mix["texts"] else "alone"
+    return "in a mix" if any(mix.values()) else "alone"
 
 
 def _cells(cycle: Cycle, trail: Trail, cost: summaries.Cost, root: str, how_read: str) -> list[Cell]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ SECTIONS = {  # of the help: the commands by purpose
     "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),
     "Maintain": ("init", "doctor", "cancel", "gc"),
 }
+NEXT_COMMAND = re.compile(r"(next|Try again with [^:]+): recover ")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -86,10 +89,18 @@ def command_result(
         listen(show_progress)
         with report_errors(as_json), followers(), no_unused_model(arguments["project"]):
             result = command(**arguments)
-        click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(result.lines))
+        lines = _naming_project(result.lines, arguments["project"])
+        click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(lines))
         sys.exit(result.exit_code)
 
     return run
+
+
+def _naming_project(lines: list[str], project: Path | None) -> list[str]:
+    """With the `--project` that was given in the next command that the last line names."""
+    if project is None or not lines or not NEXT_COMMAND.match(lines[-1]):
+        return lines
+    return [*lines[:-1], f"{lines[-1]} --project {shlex.quote(str(project))}"]
 
 
 def in_project(command: Callable[..., CommandResult]) -> Callable[..., CommandResult]:

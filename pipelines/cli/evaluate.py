@@ -1,5 +1,6 @@
 """Commands that measure models (eval, compare), and those about documents (documents, questions)."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -289,5 +290,5 @@ def questions(
     )
     lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
     lines += [f"  dropped: {reason}" for reason in report.reasons()]
-    lines += [f"next: recover cycle --docs {docs} --questions {out}"]
+    lines += [f"next: recover cycle {shlex.join(['--docs', str(docs), '--questions', str(out)])}"]
     return CommandResult({"questions": str(out), **report.as_dict()}, lines)

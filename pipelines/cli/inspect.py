@@ -28,7 +28,7 @@ def status(project: Path | None) -> CommandResult:
     from db.next_attempt import next_attempt
     from db.tables import promotion_against_gate
     from db.verdicts import gate_outcome
-    from pipelines.project.locations import describe_base, project_option, resolve_base
+    from pipelines.project.locations import describe_base, resolve_base
     from pipelines.project.project import Project
     from pipelines.project.running import interrupted_commands, running_command
 
@@ -47,10 +47,9 @@ def status(project: Path | None) -> CommandResult:
     holder = running_command(opened)
     interrupted = interrupted_commands(opened.home, holder.job if holder else None)
     last, advice = opened.last_cycle, None
-    option = project_option(opened.root)
-    command = f"recover resume{option}" if interrupted else _next_command(last, option)
+    command = "recover resume" if interrupted else _next_command(last)
     if holder:
-        command = "wait until it ends" + (f", or stop it with recover cancel{option}" if holder.job else "")
+        command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
     elif last and not interrupted and (advice := next_attempt(last, opened.reader.runs(opened.id))):
         command = advice.command
     data = {
@@ -234,10 +233,10 @@ def _timestamp(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _next_command(cycle: "Cycle | None", option: str) -> str:
+def _next_command(cycle: "Cycle | None") -> str:
     """What the last cycle still needs, else the next cycle."""
     if cycle is None or cycle.status != "open":
-        return f"recover cycle --docs DIR{option}"
+        return "recover cycle --docs DIR"
     if cycle.recovered.checkpoint is not None:
-        return f"recover promote cycle:{cycle.number}{option}, or with --reject"
-    return f"recover distill --teacher base{option}"
+        return f"recover promote cycle:{cycle.number} [--reject]"
+    return "recover distill --teacher base"

@@ -1,6 +1,7 @@
 """Commands that train (midtrain, distill, cycle, resume, demo), or judge and repair a fine-tune (check, repair)."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -266,7 +267,18 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
         from dashboard.html_report import check_page
 
         write_page(to, check_page(data))
-    return CommandResult(data | {"page": str(to) if to else None}, result.lines(), EXIT_CODES[data["outcome"]])
+    lines = result.lines()
+    if data["outcome"] == "failed" or result.turn_ends.faults:
+        lines.append(f"next: recover repair {shlex.join([ref, *_guards(request)])}")
+    return CommandResult(data | {"page": str(to) if to else None}, lines, EXIT_CODES[data["outcome"]])
+
+
+def _guards(request: Request) -> Iterator[str]:
+    """What the check was given that a repair takes, too."""
+    for flag, value in (("--docs", request.docs), ("--questions", request.questions), ("--limit", request.limit)):
+        yield from (flag, str(value)) if value is not None else ()
+    for assignment in request.assignments:
+        yield from ("--set", assignment)
 
 
 @main.command()

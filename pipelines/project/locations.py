@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,11 +26,6 @@ def find_root(folder: Path | None) -> Path:
     `.recover` folder, or the working directory."""
     cwd = Path.cwd()
     return folder or next((parent for parent in [cwd, *cwd.parents] if (parent / HOME).is_dir()), cwd)
-
-
-def project_option(root: Path) -> str:
-    """What a command needs to find this project from the working directory."""
-    return "" if find_root(None) == root else f" --project {shlex.quote(str(root))}"
 
 
 def missing_folders(folder: Path) -> list[Path]:
@@ -136,9 +130,9 @@ def _dequantise(file: Path, folder: Path) -> None:
 def locate_base(recorded: str, root: Path) -> str:
     """The recorded base where it is now: the built-in model may be installed elsewhere, and a base inside the project
     folder moves with it. A copied project uses its own copy of a base that was dequantised or fetched."""
-    for folder in (GGUF_FOLDER, REMOTE_BASES):
-        copy = root / HOME / folder / Path(recorded).name
-        if Path(recorded).parent.match(f"{HOME}/{folder}") and copy.is_dir():
+    for own in (GGUF_FOLDER, REMOTE_BASES):
+        copy = root / HOME / own / Path(recorded).name
+        if Path(recorded).parent.match(f"{HOME}/{own}") and copy.is_dir():
             return str(copy)
     if os.path.isdir(recorded) or not os.path.isabs(recorded):
         return recorded

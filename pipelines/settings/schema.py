@@ -28,7 +28,7 @@ Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
 CountOrZero = Annotated[int, Field(ge=0, description="a whole number of at least 0")]
 Number = Annotated[float, Field(ge=0, description="a number of at least 0")]
 PositiveNumber = Annotated[float, Field(gt=0, description="a number above 0")]
-Fraction = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
+Fraction = Annotated[float, BeforeValidator(_number_from_text), Field(ge=0, le=1, description="a number from 0 to 1")]
 Share = Annotated[
     float,
     BeforeValidator(_number_from_text),  # flags and variables give text

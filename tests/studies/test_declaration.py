@@ -101,7 +101,7 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
     (
         "[sizes.quick]",
         '[data]\ndocs = "docs"\n[arms.taught]\nprompts = "questions"\n[sizes.quick]',
-        "The arm taught asks questions of the lab's worlds.",
+        "The arm taught asks questions about one of the lab's worlds.",
     ),
     (
         "[sizes.quick]",

@@ -8,11 +8,12 @@ import gradio as gr
 import pytest
 
 from dashboard.pages import cycle as cycle_page
+from dashboard.pages import cycle_list, overview
 from dashboard.pages import cycle_summary as summaries
-from dashboard.pages import overview
 from dashboard.ui import html as formats
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Level, Mark, Trail, over_time
+from db.tables import RunInputs
 from tests.dashboard.page_requests import page_html, refreshed
 from tests.db.seeded import measure, result, seed
 
@@ -170,6 +171,17 @@ def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(external_star
     assert "(clean 0.900)" in top
     ticks = over_time([trail], None)["layout"]["xaxis"]["ticktext"]
     assert ticks[0] == "before<br>cycle 1"
+
+
+@pytest.mark.parametrize(
+    ("mix", "shown"), [({"answers": 0.0, "texts": 0.0}, "alone"), ({"answers": 0.3}, "in a mix"), (None, "")]
+)
+def test_the_table_says_whether_the_documents_were_read_alone(tracker, written, mix, shown):
+    project = tracker.project("notes", "/notes", "base")
+    cycle = tracker.open_cycle(project)
+    tracker.start_run(project, "midtrain", cycle.id, inputs=RunInputs(mix=mix))
+    text = page_html(cycle_list, written)
+    assert [word for word in ("alone", "in a mix") if f"<small>{word}</small>" in text] == ([shown] if shown else [])
 
 
 def test_where_nothing_was_distilled_the_axis_names_the_start_of_the_next_cycle():

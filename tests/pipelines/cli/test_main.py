@@ -1,6 +1,7 @@
 """The help of `recover`, and how a command reports errors."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,13 @@ def good(project: object) -> CommandResult:
 
 
 @example.command()
+@click.argument("last")
+@command_result
+def ends_with(project: object, last: str) -> CommandResult:
+    return CommandResult({}, ["It is done", last])
+
+
+@example.command()
 @command_result
 def refused(project: object) -> NoReturn:
     raise RecoverError("There is no run 7. List the runs with `recover runs`.")
@@ -78,6 +86,22 @@ def test_a_result_is_printed_as_lines_or_as_json() -> None:
     for flags, output in (([], "The answer is 42\n"), (["--json"], '{"answer": 42}\n')):
         outcome = CliRunner().invoke(example, ["good", *flags])
         assert (outcome.stdout, outcome.stderr, outcome.exit_code) == (output, "", 3)
+
+
+@pytest.mark.parametrize(
+    ("last", "is_next"),
+    [
+        ("next: recover export cycle:1 --to ./repaired", True),
+        ("Try again with more steps: recover distill --teacher base --set distill.steps=120", True),
+        ("next: wait until it ends", False),
+        ("cycle:1/midtrained is in /models/a: recover it", False),
+    ],
+)
+def test_a_next_command_has_the_project_that_was_given(tmp_path: Path, last: str, is_next: bool) -> None:
+    folder = tmp_path / "my project"
+    given = CliRunner().invoke(example, ["ends-with", last, "--project", str(folder)])
+    assert given.stdout == f"It is done\n{last}{f' --project {shlex.quote(str(folder))}' if is_next else ''}\n"
+    assert CliRunner().invoke(example, ["ends-with", last]).stdout == f"It is done\n{last}\n"
 
 
 @pytest.mark.parametrize(

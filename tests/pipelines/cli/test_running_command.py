@@ -38,7 +38,7 @@ def start_run(project: Project, job: Job, kind: RunKind) -> int:
 def test_a_running_command_is_not_interrupted(project: Project, job: Job) -> None:
     status = answer(project, "status")
     assert (status["running"], status["interrupted"]) == (COMMAND, [])
-    assert status["next"] == f"wait until it ends, or stop it with recover cancel --project {project.root}"
+    assert status["next"] == "wait until it ends, or stop it with recover cancel"
     lines = recover("status", "--project", project.root).stdout
     assert f"running: `{COMMAND}` (process" in lines
     Job("distill", Settings()).save(project.home)
@@ -52,7 +52,7 @@ def test_a_command_that_ended_without_finishing_its_job_was_interrupted(project:
         left_behind = (project.home / "lock.json").read_text()
     (project.home / "lock.json").write_text(left_behind)  # as after a kill
     status = answer(project, "status")
-    resume = f"recover resume --project {project.root}"
+    resume = "recover resume"
     assert (status["running"], status["interrupted"], status["next"]) == (None, ["midtrain"], resume)
 
 
