@@ -141,7 +141,7 @@ class Distill(Dials):
 
 
 class Gate(Group):
-    behaviour_margin: Share = 0.03
+    behaviour_margin: Fraction = 0.03
     block: CountOrZero = 200  # prompts between two looks at the verdict; 0: all are asked at once
     samples: CountOrZero = 4  # further replies to each prompt, at most, where the greedy ones do not decide; 0: none
     keep_behaviour: Share = 0.0  # of the clean model's instruction following; 0: no limit besides the margin

@@ -106,11 +106,11 @@ def test_every_variable_that_is_used_is_known() -> None:
         ({"distill": {"warm_start": False}}, "warm_start must be off, auto, default or a share of .*, not False"),
         ({"distill": {"warm_start": ""}}, "warm_start must be off, auto, default or a share of .*, not ''"),
         ({"midtrain": {"epochs": 0}}, "midtrain.epochs must be auto or a number above 0, not 0"),
-        ({"gate": {"behaviour_margin": -1.0}}, "at least 0"),
-        ({"gate": {"behaviour_margin": 5.0}}, "behaviour_margin must be a number of at least 0 and below 1, not 5.0"),
+        ({"gate": {"behaviour_margin": -1.0}}, "from 0 to 1"),
+        ({"gate": {"behaviour_margin": 5.0}}, "behaviour_margin must be a number from 0 to 1, not 5.0"),
         (
             {"gate": {"behaviour_margin": float("nan")}},
-            "must be a number of at least 0 and below 1, not nan",
+            "behaviour_margin must be a number from 0 to 1, not nan",
         ),
         ({"midtrain": {"learning_rate": float("inf")}}, "learning_rate must be a number of at least 0, not inf"),
         (
