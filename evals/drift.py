@@ -127,7 +127,10 @@ def prompt_diversity(subject: Subject, prompts: Sequence[Prompt], *, data: str, 
 def question_diversity(subject: Subject, questions: Sequence[Question], *, data: str, samples: int = SAMPLES) -> Result:
     """Measure the diversity of answers to questions."""
     by_text = {question.text: question for question in questions}
-    passes = lambda text, reply: matches_reference(reply.text, by_text[text])  # noqa: E731
+
+    def passes(text: str, reply: Answer) -> bool:
+        return matches_reference(reply.text, by_text[text])
+
     return _diversity(subject, list(by_text), passes, data, samples)
 
 

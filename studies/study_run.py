@@ -345,10 +345,10 @@ def _instruction_rows(seed: int) -> Iterator[Mapping[str, object]]:
 
 
 def _question_rows(world: World) -> Iterator[Mapping[str, object]]:
-    asked = {question.question for question in world.questions()}
+    of_the_suite = {question.question for question in world.questions()}
     for fact in world.facts:
         wordings = (fact.question(wording).question for wording in range(len(fact.relation.questions)))
-        yield from ({"prompt": wording} for wording in wordings if wording not in asked)
+        yield from ({"prompt": wording} for wording in wordings if wording not in of_the_suite)
 
 
 def _training_row(task: Task) -> dict[str, object]:

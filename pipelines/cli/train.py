@@ -269,13 +269,14 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
         write_page(to, check_page(data))
     lines = result.lines()
     if data["outcome"] == "failed" or result.turn_ends.faults:
-        lines.append(f"next: recover repair {shlex.join([ref, *_guards(request)])}")
+        lines.append(f"next: recover repair {shlex.join([ref, *guards(request)])}")
     return CommandResult(data | {"page": str(to) if to else None}, lines, EXIT_CODES[data["outcome"]])
 
 
-def _guards(request: Request) -> Iterator[str]:
+def guards(request: Request) -> Iterator[str]:
     """What the check was given that a repair takes, too."""
-    for flag, value in (("--docs", request.docs), ("--questions", request.questions), ("--limit", request.limit)):
+    files = {"--docs": request.docs, "--questions": request.questions, "--ifeval-data": request.ifeval_data}
+    for flag, value in {**files, "--limit": request.limit}.items():
         yield from (flag, str(value)) if value is not None else ()
     for assignment in request.assignments:
         yield from ("--set", assignment)

@@ -61,7 +61,7 @@ class Verdict:
     earlier: dict[int, Judgement] = field(default_factory=dict)  # knowledge of earlier cycles, by cycle number
     learned: bool | None = None  # whether the cycle's best knowledge is above the clean model's; None: not measured
     retention: RetentionJudgement | None = None  # what the model knew before; None: not measured
-    changes: tuple[str, ...] = ()  # which instruction prompts were lost, and which distillation brought back
+    changes: tuple[str, ...] = ()  # which instruction prompts were lost, and which are regained
 
     @property
     def may_change_with_samples(self) -> bool:
@@ -287,10 +287,7 @@ def _came_back(clean: Result, damaged: Result, recovered: Result) -> str:
     back = sum(after[key] for key in lost)
     if not lost:
         return ""
-    return (
-        f"of {len(followed):,} prompts that the clean model followed, mid-training lost {len(lost):,}; distillation "
-        f"brought {back:,} of them back"
-    )
+    return f"of {len(followed):,} prompts that the clean model followed, {len(lost):,} were lost; {back:,} are regained"
 
 
 def _kinds(lost: Iterable[Item]) -> str:

@@ -30,10 +30,10 @@ def test_the_questions_for_training_ask_for_the_same_facts_in_other_words(tmp_pa
     file = arm_file(study(), "questions", 1, tmp_path)
     _, questions = documents(study(), 1, 0, tmp_path)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    asked = [json.loads(line)["question"] for line in questions.read_text().splitlines()]
-    assert len(rows) >= len(asked)
+    suite_questions = [json.loads(line)["question"] for line in questions.read_text().splitlines()]
+    assert len(rows) >= len(suite_questions)
     assert all(list(row) == ["prompt"] for row in rows)
-    assert not {row["prompt"] for row in rows} & set(asked)
+    assert not {row["prompt"] for row in rows} & set(suite_questions)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli.options import takes_request
+from pipelines.cli.train import guards
 from pipelines.request import CommandWithRequest, Request
 from tests.pipelines.options import recover
 
@@ -38,3 +39,21 @@ def test_options_arrive_in_the_fields_of_the_request() -> None:
 @pytest.mark.parametrize("wrong", [("--limit", "0"), ("--max-minutes", "0"), ("--engine", "other"), ("--mix", "a=1")])
 def test_an_option_that_a_command_lacks_or_a_value_out_of_range_is_wrong_usage(wrong: tuple[str, ...]) -> None:
     assert recover("distill", *wrong).exit_code == 2
+
+
+def test_the_repair_that_a_check_names_has_what_the_check_was_given() -> None:
+    given = (
+        "--docs",
+        "my notes",
+        "--questions",
+        "q.jsonl",
+        "--limit",
+        "40",
+        "--set",
+        "gate.block=0",
+        "--set",
+        "seed=1",
+    )
+    assert list(guards(asked("check", *given))) == list(given)
+    assert asked("repair", *guards(asked("check", *given))) == asked("repair", *given)
+    assert list(guards(asked("check"))) == []

@@ -25,7 +25,7 @@ def test_it_says_what_came_back_what_flipped_and_of_which_kind() -> None:
     recovered = result([False] * 6 + [True] * 84 + [True, *[False] * 9])
     lines = behaviour_changes(clean, damaged, recovered)
     assert lines == (
-        "of 90 prompts that the clean model followed, mid-training lost 30; distillation brought 24 of them back",
+        "of 90 prompts that the clean model followed, 30 were lost; 24 are regained",
         "7 of 100 verdicts differ from the clean model's: "
         "6 lost, most often punctuation (4) and length_constraints (2); 1 gained",
     )
@@ -42,5 +42,5 @@ def test_without_a_change_there_is_nothing_to_say() -> None:
 def test_what_came_back_is_counted_on_the_prompts_that_all_three_were_asked() -> None:
     clean, damaged = result([True] * 100), result([False] * 10 + [True] * 10)
     assert behaviour_changes(clean, damaged, result([True] * 50)) == (
-        "of 20 prompts that the clean model followed, mid-training lost 10; distillation brought 10 of them back",
+        "of 20 prompts that the clean model followed, 10 were lost; 10 are regained",
     )
