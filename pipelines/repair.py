@@ -50,7 +50,8 @@ GUARDS = {
     "answers": "New knowledge is guarded by the likelihood of the training file's answers",
     None: "New knowledge is unguarded, so a repair may cost it unnoticed (see --questions and --docs)",
 }
-REREAD = 0.2  # of a step, the share that is the fine-tune's own documents or answers, where the settings have none
+# Shares of a step where the settings have none: the fine-tune's own documents or answers, and texts by the base.
+REREAD, TEXTS = 0.2, 0.2
 Scores = Mapping[str, float | None]
 
 
@@ -219,6 +220,8 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
         distill["warm_start"] = share or "off"
         if (job.corpus or job.training_file) and job.settings.distill.documents is None:
             distill["documents"] = REREAD  # else the distillation would cost what they taught
+        if name != "ends" and job.settings.distill.texts is None:
+            distill["texts"] = TEXTS  # prompts hardly ask what the base knew
     return replace(job, command="distill", settings=apply_overrides(settings, overrides), id=f"{job.id}-{name}")
 
 

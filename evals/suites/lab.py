@@ -13,7 +13,7 @@ from evals.suites.knowledge import Grade, Question, matches_reference, measure_q
 from recovery import lab
 
 SEED = 0  # of the generated items; the base is trained on the "train" items
-DEFAULT_INSTRUCTIONS, DEFAULT_NATURAL = 200, 2000  # the second decide a margin of three points
+DEFAULT_INSTRUCTIONS, DEFAULT_NATURAL = 1000, 2000  # they decide a margin of three points
 WRITING_TOKENS, ANSWER_TOKENS = 320, 96  # limits that all but one in a thousand right answers fit
 
 

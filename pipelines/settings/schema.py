@@ -113,6 +113,7 @@ class Distill(Dials):
     max_new_tokens: Count = 1024
     prompts: Count = 2048  # how many the base writes when no file of prompts is given
     documents: Share | None = None  # of a step's rows, the share that is documents, read again; None: 0, or `repair`'s
+    texts: Share | None = None  # the same of texts that the base wrote unprompted; None: 0, or `repair`'s
     earlier_prompts: Share = 0.33  # share of the prompts that are openings of earlier documents, with a router
     warm_start: Annotated[  # interpolate by this share towards the weights before mid-training
         Share | Literal["off", "auto", "default"],
@@ -132,6 +133,19 @@ class Distill(Dials):
     @property
     def documents_share(self) -> float:
         return self.documents or 0.0
+
+    @property
+    def texts_share(self) -> float:
+        return self.texts or 0.0
+
+    @model_validator(mode="after")
+    def _leaves_room_for_the_recipe(self) -> "Distill":
+        if self.documents_share + self.texts_share >= 1:
+            raise ValueError(
+                f"The shares distill.documents ({self.documents_share:g}) and distill.texts ({self.texts_share:g}) "
+                "leave nothing to the recipe's own rows. Together they must be below 1."
+            )
+        return self
 
     @model_validator(mode="after")
     def _template_has_both_fields(self) -> "Distill":

@@ -80,11 +80,9 @@ class BaseOutputs:
             self._leave_out(told, self.settings.midtrain.mix.answers == self.defaults.mix.answers)
             return []
 
-    def texts(self) -> list[GeneratedTexts]:
-        """What the base writes unprompted; nothing where the mix has no texts, or the base cannot write the default."""
+    def texts(self, *, is_default: bool) -> list[GeneratedTexts]:
+        """What the base writes unprompted; nothing where only the defaults ask for it and the base cannot."""
         midtrain = self.settings.midtrain
-        if not midtrain.mix.texts:
-            return []
         count, window, separator = midtrain.generated_texts, midtrain.window, self.separator
         inputs = [version("recover"), count, window, self.project.base_weights_id, self.seed]
         if separator is not None:
@@ -99,7 +97,7 @@ class BaseOutputs:
         try:
             texts = ContentCache(self.project.home / "cache").get_or_write("texts", inputs, write)
         except RecoverError as error:
-            self._leave_out(error, midtrain.mix.texts == self.defaults.mix.texts)
+            self._leave_out(error, is_default)
             return []
         log.info(f"  {len(texts):,} texts written by the base are read beside the documents")
         return [GeneratedTexts(texts, content_hash(inputs))]
@@ -187,8 +185,8 @@ def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed
             break
     if len(texts) < min(count, MIN_TEXTS):
         raise RecoverError(
-            f"The base wrote only {len(texts)} unprompted texts that are not chats, too few to mix into mid-training. "
-            "Mid-train without them: --set midtrain.mix.texts=0."
+            f"The base wrote only {len(texts)} unprompted texts that are not chats, too few to train on. Train without "
+            "them: --set midtrain.mix.texts=0, or in a distillation --set distill.texts=0."
         )
     return list(texts)
 

@@ -14,9 +14,10 @@ from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
 from pipelines.project.checkpoints import weights_id
 from pipelines.storage import ContentCache
+from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
 from pipelines.synthetic.chat_prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
-from pipelines.training.document_rows import document_rows, training_file_rows
+from pipelines.training.document_rows import rows_beside
 from pipelines.training.early_stopping import EarlyStopping, clean_replies
 from pipelines.training.probes import DistillProbe
 from pipelines.training.recipe_inputs import chosen_recipe
@@ -32,7 +33,6 @@ from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import (
     Accepted,
-    CommonTokens,
     FixedRows,
     Mixture,
     PrivilegedPairs,
@@ -63,7 +63,8 @@ def distill(
     chat = load_chat(start.path)
     prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
     steps = min(settings.steps, settings.max_steps or settings.steps)
-    # Answers are sampled while no other model is in memory.
+    # Answers and texts are sampled while no other model is in memory.
+    texts = _texts(stage) if steps and settings.texts_share else []
     answers = replies_beforehand(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
     clean = clean_replies(stage, chosen, teachers, prompts) if steps else None
     student = stage.load_student(start)
@@ -97,7 +98,9 @@ def distill(
             log.info(f"Distilling {start.reference} with {teachers} as teacher: {about}")
             states = Mixture(
                 recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
-                *_reread(stage, chat, corpora, student.vocabulary),
+                *rows_beside(
+                    stage, chat, corpora, texts, student.vocabulary, use_labels=not chosen.scores_with_teacher
+                ),
             )
             # Where nothing is rewarded, `checks` of a file may mean something else.
             reward = share_of_checks(given_prompts, chat.text) if chosen.needs_reward else None
@@ -243,16 +246,6 @@ def _rewritten(
     return Accepted(rollouts, lambda sample: share(sample) == 1)
 
 
-def _reread(stage: Stage, chat: Chat, corpora: Sequence[CorpusSnapshot], vocabulary: int | None) -> list[States]:
-    """Rows of the documents and of the conversations beside the recipe's own rows."""
-    settings, file = stage.settings.distill, stage.job.training_file
-    share, rows = settings.documents_share, list[States]()
-    if share and corpora and file:
-        share /= 2
-        settings = settings.model_copy(update={"documents": share})
-    if share and file:
-        rows += training_file_rows(file, chat, settings, stage.job.seed)
-    if share and corpora:
-        count = max(1, round(share / (1 - share) * settings.rows))
-        rows.append(document_rows(stage, chat, corpora, count, use_labels=True))
-    return [CommonTokens(states, vocabulary) for states in rows]
+def _texts(stage: Stage) -> list[GeneratedTexts]:
+    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
+    return base.texts(is_default="distill.texts" not in stage.job.given)

@@ -1,4 +1,4 @@
-"""Rows that are read as they are: of documents, and of the conversations that a fine-tune was trained on.
+"""Rows that are read as they are: of documents, of texts by the base, and of a fine-tune's conversations.
 
 Documents are separated by a token, which is measured where the names in the vocabulary leave several open.
 """
@@ -25,7 +25,7 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import checkpoint_metadata, load_chat
 from recovery.samples import Sample
-from recovery.states import Documents, FixedRows
+from recovery.states import CommonTokens, Documents, FixedRows, States
 
 SCORED_DOCUMENTS, SCORED_TOKENS = 32, 32  # by a separator: the first tokens of so many documents
 
@@ -97,6 +97,31 @@ def likelihoods(
         means = [sum(row[-len(opening) :]) / len(opening) for row, opening in zip(rows, openings, strict=True)]
         scores.append(sum(means) / max(1, len(means)))
     return scores
+
+
+def rows_beside(
+    stage: Stage,
+    chat: Chat,
+    corpora: Sequence[CorpusSnapshot],
+    texts: Sequence[GeneratedTexts],
+    vocabulary: int | None,
+    *,
+    use_labels: bool,
+) -> list[States]:
+    """Rows of the documents, of the conversations and of the base's texts beside the recipe's own rows."""
+    settings, file = stage.settings.distill, stage.job.training_file
+    share, of_texts, rows = settings.documents_share, settings.texts_share, list[States]()
+    whole = settings.rows / (1 - share - of_texts)
+    if share and corpora and file:
+        share /= 2
+        settings = settings.model_copy(update={"documents": share})
+    if share and file:
+        rows += training_file_rows(file, chat, settings, stage.job.seed)
+    if share and corpora:
+        rows.append(document_rows(stage, chat, corpora, max(1, round(share * whole)), use_labels=True))
+    if texts:
+        rows.append(document_rows(stage, chat, texts, max(1, round(of_texts * whole)), use_labels=use_labels))
+    return [CommonTokens(states, vocabulary) for states in rows]
 
 
 def training_file_samples(file: Path, chat: Chat) -> list[Sample]:

@@ -66,6 +66,14 @@ def write(file: Path, rows: list[dict[str, Any]]) -> Path:
     return file
 
 
+@pytest.fixture(params=["lab", pytest.param("smollm2", marks=pytest.mark.release)])
+def base(request: pytest.FixtureRequest) -> list[object]:
+    """The flags that choose the base; SmolLM2's template shows every role as it is, but no tool calls."""
+    if request.param == "lab":
+        return []
+    return ["--base", request.getfixturevalue("smollm2"), "--engine", "transformers"]
+
+
 def distil(folder: Path, recipe: str, *more: object) -> Completed:
     return recover(folder, "distill", "--student", "base", "--recipe", recipe, "--limit", 2, *FEW, *more).ended(0, 3)
 
@@ -81,8 +89,8 @@ def run_of(folder: Path, completed: Completed) -> tuple[Run, list[Rollout]]:
 @pytest.mark.parametrize(
     ("recipe", "flag"), [("opd", "--prompts"), ("sdft", "--teacher-context"), ("sft", "--prompts")]
 )
-def test_every_turn_reaches_the_recipe(tmp_path: Path, recipe: str, flag: str) -> None:
-    completed = distil(tmp_path, recipe, flag, write(tmp_path / "chats.jsonl", TURNS))
+def test_every_turn_reaches_the_recipe(tmp_path: Path, base: list[object], recipe: str, flag: str) -> None:
+    completed = distil(tmp_path, recipe, flag, write(tmp_path / "chats.jsonl", TURNS), *base)
     run, rollouts = run_of(tmp_path, completed)
     assert completed.data["steps"] == 2
     assert NO_PLACE in completed.stderr
@@ -114,14 +122,14 @@ def test_rewards_are_the_share_of_checks_that_pass(tmp_path: Path) -> None:
         assert any(1.0 in values for values in others.values())
 
 
-def test_conversations_are_learned_judged_and_read_again(tmp_path: Path) -> None:
+def test_conversations_are_learned_judged_and_read_again(tmp_path: Path, base: list[object]) -> None:
     rows = [
         {"messages": [SYSTEM, *before, *exchange(f"The {i}. time?", f"The {i}.")]}
         for i, before in enumerate(([], exchange("Hi.", "Hello.")) * 10)
     ]
     file = write(tmp_path / "chats.jsonl", [*rows, *TURNS])
     few = ("--mix", "documents", "--max-steps", 12, *set_options("midtrain.rows=2"))
-    trained = recover(tmp_path, "midtrain", "--conversations", file, *few).ended(0)
+    trained = recover(tmp_path, "midtrain", "--conversations", file, *few, *base).ended(0)
     assert "3 of 24 conversations are held out" in trained.stderr
     assert "Mid-training on 21 conversations" in trained.stderr
     file.unlink()  # the project has a copy

@@ -11,7 +11,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict
 from pipelines.job import Job
-from pipelines.repair import NAMES, REREAD, Move, RepairResult, _guard, _job_of
+from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _guard, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -108,6 +108,13 @@ def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> No
     assert shares == [REREAD, None, REREAD, REREAD]
     chosen = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.4}}))
     assert planned("opd", job=chosen).settings.distill.documents == 0.4
+
+
+def test_texts_of_the_base_are_read_by_the_moves_that_train_for_long() -> None:
+    shares = [planned(name).settings.distill.texts for name in list(NAMES)[1:]]
+    assert shares == [None, None, TEXTS, TEXTS]
+    unwanted = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"texts": 0.0}}))
+    assert planned("answers", job=unwanted).settings.distill.texts == 0.0
 
 
 def test_answers_of_its_training_file_are_learned_again_too() -> None:

@@ -36,7 +36,7 @@ def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path:
 
     def outputs(cycle: int) -> tuple[set[str], set[str], set[str]]:
         base = BaseOutputs(project, job.settings, Stage(project, job, None, cycle).generation_seed)
-        texts = {text for generated in base.texts() for text in generated.texts}
+        texts = {text for generated in base.texts(is_default=True) for text in generated.texts}
         return {str(row.prompt) for row in base.answers()}, set(base.distill_prompts()), texts
 
     first, second = outputs(1), outputs(2)
@@ -129,7 +129,7 @@ def test_texts_are_written_once_for_one_seed(chat: Chat, tmp_path: Path, monkeyp
         yield Subject(engine, chat)
 
     def texts_of(seed: int) -> GeneratedTexts:
-        [texts] = BaseOutputs(project, Settings(midtrain=midtrain), seed).texts()
+        [texts] = BaseOutputs(project, Settings(midtrain=midtrain), seed).texts(is_default=True)
         return texts
 
     monkeypatch.setattr("pipelines.synthetic.base_outputs.open_subject", open_subject)

@@ -15,8 +15,15 @@ from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill
+from pipelines.synthetic.base_outputs import GeneratedTexts
 from pipelines.synthetic.passage_prompts import opening_prompts
-from pipelines.training.document_rows import document_rows, likelihoods, measured_separator, training_file_rows
+from pipelines.training.document_rows import (
+    document_rows,
+    likelihoods,
+    measured_separator,
+    rows_beside,
+    training_file_rows,
+)
 from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
@@ -68,6 +75,21 @@ def test_each_document_ends_with_the_separator_and_the_next_starts_behind_it(
     (prompt, *_) = opening_prompts(NOTES, chat, seed=0)
     assert prompt.tokens[0] == chat.document_start
     assert chat.separator in prompt.teacher_prompt[1:]
+
+
+@pytest.mark.parametrize("use_labels", [True, False])
+def test_documents_and_texts_of_the_base_are_their_shares_of_a_distillations_rows(
+    tmp_path: Path, corpus: CorpusSnapshot, use_labels: bool
+) -> None:
+    stage = stage_of(tmp_path, FAMILIES["smollm2"])
+    shares = {"distill": {"rows": 6, "documents": 0.3, "texts": 0.1}, "midtrain": {"window": 8}}
+    stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, shares)))
+    chat, texts = load_chat(stage.project.base), [GeneratedTexts(["What the base wrote, unprompted."] * 4, "1")]
+    beside = rows_beside(stage, chat, [corpus], texts, None, use_labels=use_labels)
+    documents, written = (part.draw(cast(Student, None), 0) for part in beside)
+    assert (len(documents), len(written)) == (3, 1), "of ten rows"
+    assert all(row.use_labels for row in documents)
+    assert [row.use_labels for row in written] == [use_labels]
 
 
 def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> None:
