@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from db.tables import Cycle, Run
 from db.verdicts import more_items
 
-DOCUMENTS_STEP = 0.2  # added to the share of documents
-MAX_DOCUMENTS = 0.4  # of a step's rows: beyond it too little is left to the distillation, so it takes fewer steps
+SHARE_STEP = 0.2  # added to the share of documents, or of the base's texts
+MAX_SHARE = 0.4  # of a step's rows: beyond it too little is left to the distillation
 WARM_START = 0.3
 # Recipes that the advice is about.
 RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continuation")
@@ -78,7 +78,7 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     if _is_short(behaviour) and not _is_left_open(behaviour):
         yield _more_items(behaviour) or _more_steps(attempt)
     if _is_short(retention):
-        yield _more_items(retention) or _warm_start(attempt) or _more_steps(attempt)
+        yield _more_items(retention) or _warm_start(attempt) or _more_texts(attempt) or _more_steps(attempt)
     if any(_is_short(judgement) for judgement in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
         yield _more_documents(attempt) or _fewer_steps(attempt)
 
@@ -112,11 +112,20 @@ def _fewer_steps(attempt: Attempt) -> Change:
 
 
 def _more_documents(attempt: Attempt) -> Change | None:
-    share = attempt.distill("documents") or 0.0
-    if not isinstance(share, int | float) or share >= MAX_DOCUMENTS or attempt.settings.get("keep_documents") is False:
+    if attempt.settings.get("keep_documents") is False:
         return None
-    text = "more rows of documents" if share else "rows of documents"
-    return Change(text, "--set distill.documents=", f"{share + DOCUMENTS_STEP:g}")
+    return _more_rows(attempt, "documents", "rows of documents")
+
+
+def _more_texts(attempt: Attempt) -> Change | None:
+    return _more_rows(attempt, "texts", "rows of texts by the base")
+
+
+def _more_rows(attempt: Attempt, name: str, rows: str) -> Change | None:
+    share = attempt.distill(name) or 0.0
+    if not isinstance(share, int | float) or share >= MAX_SHARE:
+        return None
+    return Change(f"more {rows}" if share else rows, f"--set distill.{name}=", f"{share + SHARE_STEP:g}")
 
 
 def _warm_start(attempt: Attempt) -> Change | None:

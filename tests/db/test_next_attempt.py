@@ -63,12 +63,14 @@ def test_missing_knowledge_asks_for_documents_then_for_fewer_steps(short: dict[s
     assert command(without_texts, **short) == "--set distill.steps=20"
 
 
-def test_missing_retention_asks_for_a_warm_start_then_for_more_steps() -> None:
+def test_missing_retention_asks_for_a_warm_start_then_for_texts_then_for_more_steps() -> None:
     assert command(retention=SHORT) == "--warm-start 0.3"
     assert command(retention=UNSURE) == "--limit 900"
-    assert command(attempt_with(warm_start="default"), retention=SHORT) == "--set distill.steps=80"
+    for share, advice in ((None, "texts=0.2"), (0.2, "texts=0.4"), (0.4, "steps=80")):
+        attempt = attempt_with(warm_start="default", texts=share)
+        assert command(attempt, retention=SHORT) == f"--set distill.{advice}"
     adapter = replace(ATTEMPT, settings={**ATTEMPT.settings, "lora_rank": 128})
-    assert command(adapter, retention=SHORT) == "--set distill.steps=80"
+    assert command(adapter, retention=SHORT) == "--set distill.texts=0.2"
 
 
 def test_several_criteria_are_combined_and_the_first_decides_about_a_setting() -> None:
