@@ -13,6 +13,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+import torch
+
 from db.headline_scores import MEASURES
 from evals.results import Result, headlines
 from pipelines.cycle import Cycle, run_job
@@ -20,7 +22,7 @@ from pipelines.evaluation.printed_tables import scores_table, verdict_table
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import Verdict
 from pipelines.job import Command
-from pipelines.log import log
+from pipelines.log import duration, log
 from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
@@ -28,6 +30,7 @@ from pipelines.project.running import command_lock
 from pipelines.request import Request
 from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world
+from recovery.telemetry import peak_memory_bytes
 
 EXAMPLES = 3  # prompts in the output
 WIDTH = 160  # characters of an answer in the output
@@ -120,24 +123,31 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
         world.write(demo.folder)
         log.info(f"Wrote documents with {len(world.facts)} invented facts to {demo.folder / 'docs'}")
         models, verdict = demo.documents_alone()
-        for line in [verdict.headline("not good enough"), *verdict_table(verdict.as_dict()), *_table(models)]:
+        took = [time.perf_counter() - started_at]
+        for line in [verdict.headline("rejected"), *verdict_table(verdict.as_dict()), *_table(models)]:
             log.info(line)
         if not quick:
             log.info("Part 2 of 2: a cycle with the default mix begins with the clean model")
             measured, outcome = demo.cycle()
             models |= measured
             verdict = outcome.verdict
+            took.append(time.perf_counter() - started_at - took[0])
     results: dict[str, Any] = {
         "models": {name: headlines(measured) for name, measured in models.items()},
         "verdict": verdict.as_dict(),
         "promoted": bool(outcome and outcome.promoted),
         "examples": side_by_side(models),
-        "seconds": round(time.perf_counter() - started_at, 1),
+        "seconds": [round(seconds, 1) for seconds in took],
+        "memory": peak_memory_bytes(torch.device("cpu")),
     }
     decision = verdict.headline(outcome.decision if outcome else "not promoted")
     lines = [decision, *verdict_table(results["verdict"]), "", *_table(models), ""]
-    lines += [*_example_lines(results["examples"]), *in_words(results["models"]), *_next_lines(folder)]
-    return results, [*lines, f"It took {results['seconds']:.0f} s."]
+    lines += [*_example_lines(results["examples"]), *in_words(results["models"])]
+    parts = " and ".join(
+        f"{part} took {duration(s)}" for part, s in zip(("The documents alone", "the cycle"), took, strict=False)
+    )
+    lines += [f"{parts}, with at most {results['memory'] / 1e9:.1f} GB of memory.", "", *_next_lines(folder, outcome)]
+    return results, lines
 
 
 def in_words(models: Mapping[str, Mapping[str, float | None]]) -> list[str]:
@@ -155,10 +165,13 @@ def in_words(models: Mapping[str, Mapping[str, float | None]]) -> list[str]:
     return lines
 
 
-def _next_lines(folder: Path) -> list[str]:
+def _next_lines(folder: Path, outcome: Outcome | None) -> list[str]:
     program = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "recover" and not which("recover") else "recover"
+    project = f"--project {shlex.quote(str(folder))}"
+    promoted = outcome is not None and outcome.promoted
     return [
-        f"The results as pages: {program} dashboard --project {shlex.quote(str(folder))}",
+        *([f"The promoted model as a folder: {program} export current --to ./promoted {project}"] * promoted),
+        f"The results as pages: {program} dashboard {project}",
         f"Your own documents: {program} cycle --docs DIR --base MODEL",
         f"A fine-tune that has forgotten something: {program} check MODEL --base BASE",
     ]

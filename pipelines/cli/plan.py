@@ -41,6 +41,7 @@ def plan(
     Examples: recover plan --base Qwen/Qwen3-8B
               recover plan --base Qwen/Qwen3-8B --set lora_rank=0 --processes 8
     """
+    from pipelines.project.locations import local_base, resolve_base
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
     from pipelines.settings.sources import read_toml
@@ -48,7 +49,9 @@ def plan(
     from pipelines.training_memory import FULL, GpuPlan, check_window
     from recovery.models.students import parameters_of, refuse_quantised
 
-    opened = Project.open(project, base)
+    opened = Project.open(project)
+    if base:  # another than the project's: nothing is trained
+        opened.base = local_base(resolve_base(opened.root, base).model, opened.home, recorded=None)
     refuse_quantised(opened.base)
     # Whether this machine computes in bfloat16 says nothing about a rented one.
     default = {} if "bf16" in read_toml(opened.root) else {"bf16": True}

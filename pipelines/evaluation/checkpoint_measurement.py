@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from db.headline_scores import MEASURES
 from db.tables import Checkpoint, Evaluation, RunInputs
-from evals.results import MEASURES, Item, Metric, Result, Tokens, headline, main_result
+from evals.results import Item, Metric, Result, Tokens, headline, main_result
 from evals.splits import Blocks
 from evals.stats.sequential import look_sizes
 from evals.subject import Subject
@@ -105,11 +106,11 @@ def _of_others(keys: Mapping[str, str], by_key: Mapping[str, list[Result]]) -> l
 def summary_lines(results: Iterable[Result]) -> list[str]:
     results = list(results)
     lines = []
-    for measure in MEASURES:
+    for measure, words in MEASURES.items():
         metric, main = headline(results, measure), main_result(results, measure)
         if metric and main:
             unit = "" if main.is_share else " bits per byte"
-            lines.append(f"{measure} {metric.value:.3f}{unit} (n = {metric.n})")
+            lines.append(f"{words} {metric.value:.3f}{unit} (n = {metric.n})")
     return lines
 
 

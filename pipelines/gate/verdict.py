@@ -284,10 +284,14 @@ def _came_back(clean: Result, damaged: Result, recovered: Result) -> str:
     before, after = damaged.passed_by_key(), recovered.passed_by_key()
     followed = [key for key, passed in clean.passed_by_key().items() if passed and key in before and key in after]
     lost = [key for key in followed if not before[key]]
-    back = sum(after[key] for key in lost)
     if not lost:
         return ""
-    return f"of {len(followed):,} prompts that the clean model followed, {len(lost):,} were lost; {back:,} are regained"
+    back, others = sum(after[key] for key in lost), sum(before[key] and not after[key] for key in followed)
+    also = f", {others:,} others lost" if others else ""
+    return (
+        f"of {len(followed):,} prompts that the clean model followed, {len(lost):,} were lost before; {back:,} of "
+        f"these are regained{also}"
+    )
 
 
 def _kinds(lost: Iterable[Item]) -> str:

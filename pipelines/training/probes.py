@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from db.headline_scores import MEASURES
 from evals.results import Result, headline, main_result
 from evals.subject import Subject
 from pipelines.evaluation.checkpoint_measurement import knowledge_result
@@ -39,7 +40,7 @@ class ProbeResult:
         return scores if self.retention is None else scores | {"retention": self.retention}
 
     def __str__(self) -> str:
-        return " · ".join(f"{name} {score:.3f}" for name, score in self.scores.items() if score is not None)
+        return " · ".join(f"{MEASURES[name]} {score:.3f}" for name, score in self.scores.items() if score is not None)
 
 
 ProbeFunction = Callable[[float | None], ProbeResult]  # given the best knowledge of earlier probes

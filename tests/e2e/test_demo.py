@@ -34,7 +34,7 @@ def test_documents_alone_are_rejected_and_the_default_mix_is_promoted(demo: tupl
     clean, alone, _, recovered = completed.data["models"].values()
     assert alone["behaviour"] <= clean["behaviour"] - 0.15
     assert alone["retention"] <= clean["retention"] - 0.1
-    [reason] = [line for line in completed.stderr.splitlines() if line.startswith("Not good enough: ")]
+    [reason] = [line for line in completed.stderr.splitlines() if line.startswith("Rejected: ")]
     assert "what it knew before" in reason
     assert "  own_world: " in completed.stderr
     assert completed.data["promoted"], completed.data["verdict"]["reason"]

@@ -33,6 +33,12 @@ def test_a_plan_needs_only_a_config_and_leaves_nothing_behind(folder: Path) -> N
     assert [path.name for path in folder.iterdir()] == ["model"]
 
 
+def test_a_project_of_another_base_does_not_matter() -> None:
+    assert recover("init").exit_code == 0
+    assert "8.19 billion" in plan().stdout
+    assert "3.7 million" in recover("plan").stdout
+
+
 def test_the_json_has_bytes() -> None:
     planned = data_of(plan("--processes", "16", "--json"))
     assert planned["processes"] == 16

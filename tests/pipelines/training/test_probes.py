@@ -80,7 +80,7 @@ def test_a_probe_of_everything_also_fails_by_what_was_known_before(known: int, h
     clean = [result("behaviour", 276, 300), result("retention", 100, 100)]
     probed = DistillProbe(Gate(), plan, clean, {}).on(model, model)(None)
     assert (probed.holds, probed.lost, probed.retention) == (holds, pytest.approx(lost), known / 100)
-    assert f"retention {known / 100:.3f}" in str(probed)
+    assert f"what it knew before {known / 100:.3f}" in str(probed)
 
 
 def test_in_a_repair_probes_have_items_of_their_own_of_what_was_known() -> None:
