@@ -1,4 +1,4 @@
-"""What a project's last cycle measured, as one small file that can be committed and recomputed from.
+"""What a project's last cycle measured, or else its repair, as one small file to commit and to recompute from.
 
     python -m benchmarks.cycle_file ./recover-real studies/results/cycles/NAME.json.gz --command "recover cycle …"
 
@@ -25,7 +25,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--command", required=True, help="What was run, so that others can repeat it.")
     args = parser.parse_args(arguments)
     project = Project.open(args.project)
-    args.file.write_bytes(encode({"command": args.command, **describe_cycle(project)}))
+    description = describe_cycle(project) if project.last_cycle else describe_repair(project)
+    args.file.write_bytes(encode({"command": args.command, **here(), **description}))
     print(f"{args.file}: {args.file.stat().st_size:,} bytes")
 
 
@@ -37,13 +38,30 @@ def describe_cycle(project: Project) -> dict[str, Any]:
     runs = [run for run in project.reader.runs(project.id) if run.cycle == cycle.number]
     trained = next(run for run in runs if run.kind == "midtrain")
     return {
-        **here(),
-        "commit": trained.code_version,
-        "settings": trained.settings,
+        **_of_run(trained),
         "verdict": recovered.verdict if recovered else None,
-        "runs": [{"kind": run.kind, "stage": run.inputs.stage, "seconds": _seconds(run)} for run in runs],
+        "runs": [_of_stage(run) for run in runs],
         "models": {name: {"measured": measured(project, c)} for name, c in checkpoints.items() if c is not None},
     }
+
+
+def describe_repair(project: Project) -> dict[str, Any]:
+    """The base, the fine-tune, and what each move made of it, with the move's own settings."""
+    runs = {run.id: run for run in reversed(project.reader.runs(project.id))}
+    models: dict[str, dict[str, Any]] = {}
+    for checkpoint in project.reader.checkpoints(project.id):
+        measurements = {"verdict": checkpoint.verdict, "measured": measured(project, checkpoint)}
+        made_by = _of_run(runs[checkpoint.run_id]) if checkpoint.run_id else {}
+        models[checkpoint.reference] = made_by | measurements
+    return {"runs": [_of_stage(run) for run in runs.values()], "models": models}
+
+
+def _of_run(run: Run) -> dict[str, Any]:
+    return {"commit": run.code_version, "settings": run.settings}
+
+
+def _of_stage(run: Run) -> dict[str, Any]:
+    return {"kind": run.kind, "stage": run.inputs.stage, "seconds": _seconds(run)}
 
 
 def measured(project: Project, checkpoint: Checkpoint) -> dict[str, Any]:

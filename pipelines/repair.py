@@ -35,7 +35,7 @@ NAMES = {
     "none": "as it is",
     "ends": "a few steps on the base's answers, for their ends",
     "interpolation": "interpolation towards the base",
-    "answers": "training on the base's answers",
+    "answers": "training on the base's answers and texts",
     "opd": "on-policy distillation",
 }
 RECIPES_OF_MOVES = {"ends": "offpolicy", "interpolation": "offpolicy", "answers": "offpolicy-kl", "opd": "opd"}
