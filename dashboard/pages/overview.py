@@ -210,7 +210,7 @@ def recovery_tile(trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
     if start is None or middle is None or end is None:
         return _NOT_MEASURED
     if share is None or (axis == "behaviour" and middle.value > start.value):
-        return "–", f"mid-training {'lost no instruction following' if axis == 'behaviour' else 'added nothing'}"
+        return ("nothing lost", "by mid-training") if axis == "behaviour" else ("–", "mid-training added nothing")
     if axis == "behaviour" and start.low is not None and middle.value > start.low:
         return "–", f"{start.value - middle.value:.3f} lost, within the confidence interval"
     return percent(share), note.format(abs(start.value - middle.value))

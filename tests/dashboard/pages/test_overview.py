@@ -91,7 +91,7 @@ def test_key_numbers(reader):
 def test_without_forgetting_nothing_is_recovered():
     start, better, end = (Mark("", {"behaviour": Level(value)}) for value in (0.91, 0.92, 0.918))
     trail = Trail(1, "promoted", start, better, end)
-    assert overview.recovery_tile(trail, "behaviour", "of {}") == ("–", "mid-training lost no instruction following")
+    assert overview.recovery_tile(trail, "behaviour", "of {}") == ("nothing lost", "by mid-training")
     little = Trail(
         1, "promoted", Mark("", {"behaviour": Level(0.908, 0.895, 0.92)}), Mark("", {"behaviour": Level(0.907)}), end
     )
