@@ -1,4 +1,4 @@
-"""A cycle through the command line with two real vLLM servers; one is killed in the middle and started again."""
+"""A distillation by the command line with two real vLLM servers; one is killed in the middle and started again."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from pipelines.project.project import Project
-from recovery.lab import BASE, make_world
+from recovery.lab import BASE
 from tests.e2e.command_line import RECOVER, recover
 from tests.pipelines.options import SMALL_DISTILLATION, set_options
 from tests.vllm_server import VllmServer, running
 
 pytestmark = pytest.mark.vllm
 STEPS = 5
-SMALL = [*SMALL_DISTILLATION, *set_options("lora_rank=8", "midtrain.max_steps=3", "midtrain.rows=4")]
+SMALL = [*SMALL_DISTILLATION, *set_options("lora_rank=8")]
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +28,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VllmServ
         yield engine, teacher
 
 
-def test_a_cycle_survives_a_server_that_is_killed_and_started_again(
+def test_a_distillation_survives_a_server_that_is_killed_and_started_again(
     servers: tuple[VllmServer, VllmServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, teacher = servers
-    make_world(77, size="quick").write(tmp_path / "corpus")
-    command = ["cycle", "--docs", "corpus/docs", "--engine", engine.address, "--teacher", teacher.address, "--json"]
-    command += [*SMALL, "--mix", "documents", "--limit", "8", "--max-steps", str(STEPS), "--warm-start", "off"]
+    command = ["distill", "--student", "base", "--engine", engine.address, "--teacher", teacher.address, "--json"]
+    command += [*SMALL, "--limit", "8", "--max-steps", str(STEPS), "--warm-start", "off"]
     lines = []
     with subprocess.Popen(
         [*RECOVER, *command], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
