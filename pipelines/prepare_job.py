@@ -100,6 +100,7 @@ def check_request(
         for reference in named_checkpoints(teacher) or ["base"]:
             check_same_tokenizer(chat, load_chat(project.path_of(reference)))
     conversations = _read_conversations(request.conversations, chat) if request.conversations else []
+    _warn_of_learned_questions(request.questions, conversations)
     corpus = read_corpus(request.docs) if request.docs else None
     if corpus is not None:
         for path, reason in corpus.skipped[:10]:
@@ -123,6 +124,20 @@ def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
         )
     warn_of_unread_tools(conversations, chat)
     return conversations
+
+
+def _warn_of_learned_questions(questions: Path | None, conversations: Sequence[Conversation]) -> None:
+    """Answers to questions of the training file show what was learned by heart, not what is known."""
+    if questions is None or not conversations:
+        return
+    turns = (message.get("content") for conversation in conversations for message in conversation["messages"])
+    learned = {" ".join(turn.lower().split()) for turn in turns if isinstance(turn, str)}
+    asked = [" ".join(question.text.lower().split()) for question in read_questions(questions)]
+    if count := sum(text in learned for text in asked):
+        log.warning(
+            f"{count:,} of the {len(asked):,} questions are in the training file: their answers are learned by heart. "
+            "Ask others, in other words (--questions)"
+        )
 
 
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
@@ -347,6 +362,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     fixed_copy = _fixed_copy(project, path, own_template is not None, missing) if is_changed else None
     student = project.resolve(fixed_copy or request.student)
     conversations = read_training_file(request.docs) if request.docs else []
+    _warn_of_learned_questions(request.questions, conversations)
     corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
     sample = None  # of what the fine-tune was trained on
     if corpus is not None and not request.questions:

@@ -45,6 +45,17 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
     assert list(empty.iterdir()) == []
 
 
+def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"question": f"Where is ship {number}?", "answer": f"In port {number}."} for number in range(4)]
+    for name, asked in (("chats.jsonl", rows), ("same.jsonl", rows[2:] + rows[:1]), ("others.jsonl", rows[:0])):
+        others = [] if name == "chats.jsonl" else [{"question": "Which ship is in port 1?", "answer": "Ship 1"}]
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in asked + others))
+    command = ("cycle", "--conversations", "chats.jsonl", "--dry-run", "--questions")
+    assert "3 of the 4 questions are in the training file" in recover(*command, "same.jsonl").stderr
+    assert "in the training file" not in recover(*command, "others.jsonl").stderr
+
+
 def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:
     (empty_docs / "a.md").write_text("Ada lives in Ulm.")
     command = ["cycle", "--docs", str(empty_docs), "--set", "midtrain.mix.texts=0.1", "--set", "bf16=false"]
