@@ -23,10 +23,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("project", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--command", required=True, help="What was run, so that others can repeat it.")
+    parser.add_argument("--commit", help="What was run, where the installed version does not say it.")
     args = parser.parse_args(arguments)
     project = Project.open(args.project)
     description = describe_cycle(project) if project.last_cycle else describe_repair(project)
-    args.file.write_bytes(encode({"command": args.command, **here(), **description}))
+    args.file.write_bytes(
+        encode({"command": args.command, **here(), **description} | ({"commit": args.commit} if args.commit else {}))
+    )
     print(f"{args.file}: {args.file.stat().st_size:,} bytes")
 
 

@@ -146,7 +146,11 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     parts = " and ".join(
         f"{part} took {duration(s)}" for part, s in zip(("The documents alone", "the cycle"), took, strict=False)
     )
-    lines += [f"{parts}, with at most {results['memory'] / 1e9:.1f} GB of memory.", "", *_next_lines(folder, outcome)]
+    lines += [
+        f"{parts}, with at most {results['memory'] / 1e9:.1f} GB of main memory.",
+        "",
+        *_next_lines(folder, outcome),
+    ]
     return results, lines
 
 

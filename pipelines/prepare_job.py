@@ -86,6 +86,10 @@ def check_request(
     if request.midtrains:
         check_midtraining(settings.midtrain.recipe, request.docs, request.conversations)
     teacher = parse_teacher(_named_teacher(request, settings))
+    if settings.distill.texts and isinstance(teacher, Itself) and request.command != "midtrain":
+        raise RecoverError(
+            "The base's texts are taught by the teacher, and that is the student itself. Leave out distill.texts."
+        )
     check_processes(request.processes or 1, settings, teacher)
     check_logger(settings.report_to)
     if request.midtrains:

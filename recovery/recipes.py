@@ -86,6 +86,11 @@ class Recipe:
         return self.anchor > 0 or (self.teacher_weight > 0 and self.estimator != "labels")
 
     @property
+    def compares(self) -> bool:
+        """Whether it learns the teacher's whole distribution, which any text has."""
+        return self.estimator == "full" and self.teacher_weight > 0
+
+    @property
     def dials(self) -> dict[str, Any]:
         """Those that have a meaning for it."""
         return {name: getattr(self, name) for name, dial in DIALS.items() if dial.applies(self)}
@@ -96,14 +101,11 @@ class Dial(NamedTuple):
     otherwise: str  # why it has no meaning for another recipe
 
 
-def _compares(chosen: Recipe) -> bool:
-    return chosen.estimator == "full" and chosen.teacher_weight > 0
-
-
-_COMPARES = Dial(_compares, "it computes no exact divergence")
+_COMPARES = Dial(lambda chosen: chosen.compares, "it computes no exact divergence")
 DIALS: dict[str, Dial] = {
     "on_policy_fraction": Dial(
-        _compares, "only an exact divergence is learned from rollouts and from replies of the teacher alike"
+        lambda chosen: chosen.compares,
+        "only an exact divergence is learned from rollouts and from replies of the teacher alike",
     ),
     "teacher_weight": Dial(
         lambda chosen: chosen.estimator in ("full", "sampled") and chosen.on_policy_fraction > 0,
@@ -240,7 +242,7 @@ def objective_of(recipe: Recipe) -> Objective:
     epochs, ratio_clip = recipe.epochs, recipe.ratio_clip
     if recipe.estimator == "labels":
         return CrossEntropy(dft=recipe.dft, anchor=recipe.anchor, epochs=epochs)
-    if _compares(recipe):
+    if recipe.compares:
         return Divergence(recipe.beta, recipe.clip, recipe.clip_mode, ratio_clip=ratio_clip, epochs=epochs)
     if recipe.estimator in ("full", "sampled"):
         return SampledGradient(ratio_clip, anchor=recipe.anchor, epochs=epochs)

@@ -41,7 +41,8 @@ def plan(
     Examples: recover plan --base Qwen/Qwen3-8B
               recover plan --base Qwen/Qwen3-8B --set lora_rank=0 --processes 8
     """
-    from pipelines.project.locations import local_base, resolve_base
+    from db import name_of_base
+    from pipelines.project.locations import HOME, find_root, local_base, resolve_base
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
     from pipelines.settings.sources import read_toml
@@ -49,16 +50,16 @@ def plan(
     from pipelines.training_memory import FULL, GpuPlan, check_window
     from recovery.models.students import parameters_of, refuse_quantised
 
-    opened = Project.open(project)
-    if base:  # another than the project's: nothing is trained
-        opened.base = local_base(resolve_base(opened.root, base).model, opened.home, recorded=None)
-    refuse_quantised(opened.base)
+    root = find_root(project)
+    # Nothing is trained, so the base may be another than the project's.
+    planned_base = local_base(resolve_base(root, base).model, root / HOME, None) if base else Project.open(root).base
+    refuse_quantised(planned_base)
     # Whether this machine computes in bfloat16 says nothing about a rented one.
-    default = {} if "bf16" in read_toml(opened.root) else {"bf16": True}
-    settings = resolve_settings(parameters_of(opened.base), opened.root, default, assignments).settings
-    check_window(opened.base, settings)
+    default = {} if "bf16" in read_toml(root) else {"bf16": True}
+    settings = resolve_settings(parameters_of(planned_base), root, default, assignments).settings
+    check_window(planned_base, settings)
     check_processes(processes or 1, settings)
-    planned = GpuPlan(opened.base, base or opened.base_name, settings, processes or 1, 1e9 * gpu_memory)
+    planned = GpuPlan(planned_base, base or name_of_base(planned_base), settings, processes or 1, 1e9 * gpu_memory)
     planned.check()
     data = {
         "base": planned.name,

@@ -287,7 +287,7 @@ def _came_back(clean: Result, damaged: Result, recovered: Result) -> str:
     if not lost:
         return ""
     back, others = sum(after[key] for key in lost), sum(before[key] and not after[key] for key in followed)
-    also = f", {others:,} others lost" if others else ""
+    also = f", {others:,} other{'s' * (others != 1)} lost" if others else ""
     return (
         f"of {len(followed):,} prompts that the clean model followed, {len(lost):,} were lost before; {back:,} of "
         f"these are regained{also}"

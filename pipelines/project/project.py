@@ -78,9 +78,7 @@ class Project:
     def open_existing(cls, folder: Path | None) -> "Project":
         """Like `open`, but raises RecoverError where no project exists, and creates nothing."""
         if not cls.exists(folder):
-            raise RecoverError(
-                f"There is no project in {folder}. Name its folder with --project." if folder else NO_PROJECT
-            )
+            raise RecoverError(f"There is no project in {folder}. Name the folder of one." if folder else NO_PROJECT)
         return cls.open(folder)
 
     @classmethod

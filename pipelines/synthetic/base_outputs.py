@@ -99,7 +99,7 @@ class BaseOutputs:
         except RecoverError as error:
             self._leave_out(error, is_default)
             return []
-        log.info(f"  {len(texts):,} texts written by the base are read beside the documents")
+        log.info(f"  {len(texts):,} texts written by the base are read, too")
         return [GeneratedTexts(texts, content_hash(inputs))]
 
     @cached_property

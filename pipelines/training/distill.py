@@ -26,7 +26,7 @@ from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, warm_start, warm_start_plan
 from recovery.engines import Engine, Sampling
-from recovery.models.chat_template import Chat, check_tokens
+from recovery.models.chat_template import Chat, check_tokens, document_ends
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
@@ -64,7 +64,7 @@ def distill(
     prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
     steps = min(settings.steps, settings.max_steps or settings.steps)
     # Answers and texts are sampled while no other model is in memory.
-    texts = _texts(stage) if steps and settings.texts_share else []
+    texts = _texts(stage, chat) if steps and settings.texts_share else []
     answers = replies_beforehand(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
     clean = clean_replies(stage, chosen, teachers, prompts) if steps else None
     student = stage.load_student(start)
@@ -98,9 +98,7 @@ def distill(
             log.info(f"Distilling {start.reference} with {teachers} as teacher: {about}")
             states = Mixture(
                 recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
-                *rows_beside(
-                    stage, chat, corpora, texts, student.vocabulary, use_labels=not chosen.scores_with_teacher
-                ),
+                *rows_beside(stage, chat, corpora, texts, student.vocabulary, use_labels=not chosen.compares),
             )
             # Where nothing is rewarded, `checks` of a file may mean something else.
             reward = share_of_checks(given_prompts, chat.text) if chosen.needs_reward else None
@@ -246,6 +244,7 @@ def _rewritten(
     return Accepted(rollouts, lambda sample: share(sample) == 1)
 
 
-def _texts(stage: Stage) -> list[GeneratedTexts]:
-    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed)
+def _texts(stage: Stage, chat: Chat) -> list[GeneratedTexts]:
+    separator = chat.separator if len(document_ends(chat.tokenizer)) > 1 else None  # as in mid-training
+    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
     return base.texts(is_default="distill.texts" not in stage.job.given)

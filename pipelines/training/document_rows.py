@@ -57,8 +57,9 @@ def rows_beside(
 ) -> list[States]:
     """Rows of the documents, of the conversations and of the base's texts beside the recipe's own rows."""
     settings, file = stage.settings.distill, stage.job.training_file
-    share, of_texts, rows = settings.documents_share, settings.texts_share, list[States]()
+    share, of_texts, rows = settings.documents_share, settings.texts_share if texts else 0.0, list[States]()
     whole = settings.rows / (1 - share - of_texts)
+    settings = settings.model_copy(update={"texts": of_texts})
     if share and corpora and file:
         share /= 2
         settings = settings.model_copy(update={"documents": share})
@@ -94,7 +95,7 @@ def _rows(samples: Sequence[Sample], settings: Distill) -> int:
     """So many that their answers are `settings.documents` of a step's target tokens, if replies are half as long as
     they may be. Where prompts are long or answers short, fewer: a step reads no more of the file than it may write."""
     answer = sum(sample.target_count for sample in samples) / len(samples)
-    share = settings.documents_share / (1 - settings.documents_share)
+    share = settings.documents_share / (1 - settings.documents_share - settings.texts_share)
     length = sum(len(sample.tokens) for sample in samples) / len(samples)
     most = settings.rows * settings.max_new_tokens / length
     return max(1, min(math.ceil(share * settings.rows * settings.max_new_tokens / 2 / answer), int(most)))

@@ -71,6 +71,10 @@ def test_missing_retention_asks_for_a_warm_start_then_for_texts_then_for_more_st
         assert command(attempt, retention=SHORT) == f"--set distill.{advice}"
     adapter = replace(ATTEMPT, settings={**ATTEMPT.settings, "lora_rank": 128})
     assert command(adapter, retention=SHORT) == "--set distill.texts=0.2"
+    both = attempt_with(warm_start="default", documents=0.3, texts=0.3)
+    assert command(both, retention=SHORT, knowledge=SHORT) == "--set distill.texts=0.4 --set distill.documents=0.4"
+    full = attempt_with(warm_start="default", documents=0.7)
+    assert command(full, retention=SHORT) == "--set distill.steps=80"
 
 
 def test_several_criteria_are_combined_and_the_first_decides_about_a_setting() -> None:

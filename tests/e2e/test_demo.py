@@ -16,6 +16,8 @@ def test_the_quick_demo_shows_what_documents_alone_cost(tmp_path: Path) -> None:
     assert alone["retention"] <= clean["retention"] - 0.1
     assert alone["knowledge"] >= clean["knowledge"] + 0.4
     assert not completed.data["promoted"]
+    assert len(completed.data["seconds"]) == 1
+    assert completed.data["memory"] > 1e8
     assert not completed.data["verdict"]["passed"]
     status = recover(tmp_path / "recover-demo", "status").data
     assert [cycle["status"] for cycle in status["cycles"]] == ["rejected"]

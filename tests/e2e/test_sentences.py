@@ -43,7 +43,7 @@ def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) ->
         (["distill", "--student", "base", "--recipe", "magic"], 1, "Distillation has no recipe 'magic'"),
         (["midtrain", "--docs", "."], 1, "no readable document"),
         (["dashboard"], 1, "There is no project here yet"),
-        (["dashboard", "--project", "elsewhere"], 1, "There is no project in elsewhere. Name its folder"),
+        (["dashboard", "--project", "elsewhere"], 1, "There is no project in elsewhere. Name the folder"),
         (["resume"], 1, "There is no project here yet"),
         (["runs"], 1, "There is no project here yet"),
         (["rollback"], 1, "There is no project here yet"),

@@ -110,6 +110,14 @@ def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> No
     assert planned("opd", job=chosen).settings.distill.documents == 0.4
 
 
+@pytest.mark.parametrize("share", ["documents", "texts"])
+def test_a_large_share_of_one_leaves_room_for_the_other_and_for_answers(share: str) -> None:
+    given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
+    given = replace(given, settings=apply_overrides(Settings(), {"distill": {share: 0.8}}))
+    distill = planned("answers", job=given).settings.distill
+    assert distill.documents_share + distill.texts_share == pytest.approx(0.9)
+
+
 def test_texts_of_the_base_are_read_by_the_moves_that_train_for_long() -> None:
     shares = [planned(name).settings.distill.texts for name in list(NAMES)[1:]]
     assert shares == [None, None, TEXTS, TEXTS]

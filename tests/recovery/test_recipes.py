@@ -101,6 +101,17 @@ def distance(student: Student, teacher: Path) -> float:
     return record.kl
 
 
+@pytest.mark.parametrize("name", [name for name, r in RECIPES.items() if r.data != "documents"])
+def test_every_recipe_of_distillation_learns_a_text_beside_its_own_rows(name: str, tmp_path: Path) -> None:
+    chosen, student, other = recipe(name), tiny_student(tmp_path / "student", seed=1), save_tiny(tmp_path / "t", seed=2)
+    text = Documents([[5, 6, 7] * 30], end_id=0, window=16, rows=1, use_labels=not chosen.compares)
+    states = Mixture(states_of(chosen, student, other), text)
+    signal = signal_of(chosen, teacher_of(chosen, student, other), reward=reward_upper_half)
+    record = next(train(student, states, signal, objective_of(chosen), Plan(1, 1e-3)))
+    assert math.isfinite(record.loss)
+    assert not record.skipped
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_has_consistent_settings(name: str) -> None:
     chosen = recipe(name)

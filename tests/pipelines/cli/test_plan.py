@@ -33,10 +33,12 @@ def test_a_plan_needs_only_a_config_and_leaves_nothing_behind(folder: Path) -> N
     assert [path.name for path in folder.iterdir()] == ["model"]
 
 
-def test_a_project_of_another_base_does_not_matter() -> None:
+def test_a_project_of_another_base_does_not_matter(folder: Path) -> None:
     assert recover("init").exit_code == 0
     assert "8.19 billion" in plan().stdout
     assert "3.7 million" in recover("plan").stdout
+    (folder / "recover.toml").write_text('base = "missing.gguf"')
+    assert "8.19 billion" in plan().stdout
 
 
 def test_the_json_has_bytes() -> None:

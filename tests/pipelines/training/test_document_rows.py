@@ -85,6 +85,8 @@ def test_documents_and_texts_of_the_base_are_their_shares_of_a_distillations_row
     assert (len(documents), len(written)) == (3, 1), "of ten rows"
     assert all(row.use_labels for row in documents)
     assert [row.use_labels for row in written] == [use_labels]
+    [alone] = rows_beside(stage, chat, [corpus], [], None, use_labels=use_labels)
+    assert len(alone.draw(cast(Student, None), 0)) == 3, "of nine rows, where the base wrote nothing"
 
 
 def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> None:
@@ -140,17 +142,18 @@ def save_conversations(file: Path, answer: str, count: int = 40, prompt: str = "
     return file
 
 
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
-def test_answers_are_about_the_share_of_the_target_tokens(tmp_path: Path, share: float) -> None:
+@pytest.mark.parametrize(("share", "texts"), [(0.1, None), (0.2, None), (0.5, None), (0.2, 0.3)])
+def test_answers_are_about_the_share_of_the_target_tokens(tmp_path: Path, share: float, texts: float | None) -> None:
     chat = load_chat(save_tiny(tmp_path / "base"))
     file = save_conversations(tmp_path / "chats.jsonl", "This is the answer to the question, in a whole sentence.")
-    settings = Distill(documents=share, rows=8, max_new_tokens=64)
+    settings = Distill(documents=share, texts=texts, rows=8, max_new_tokens=64)
     (states,) = training_file_rows(file, chat, settings, seed=1)
     samples = states.draw(None, 0)  # type: ignore[arg-type]
     assert all(sample.use_labels for sample in samples)
     answers, others = sum(sample.target_count for sample in samples), settings.rows * settings.max_new_tokens / 2
     largest = max(sample.target_count for sample in samples)
-    assert share * others / (1 - share) <= answers <= share * others / (1 - share) + largest
+    rest = 1 - share - (texts or 0)
+    assert share * others / rest <= answers <= share * others / rest + largest
 
 
 def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
