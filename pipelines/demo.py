@@ -177,7 +177,7 @@ def _next_lines(folder: Path, outcome: Outcome | None) -> list[str]:
         *([f"The promoted model as a folder: {program} export current --to ./promoted {project}"] * promoted),
         f"The results as pages: {program} dashboard {project}",
         f"Your own documents: {program} cycle --docs DIR --base MODEL",
-        f"A fine-tune that has forgotten something: {program} check MODEL --base BASE",
+        f"What a fine-tune has forgotten, and how to repair it: {program} check MODEL --base BASE",
     ]
 
 

@@ -8,7 +8,8 @@ SHORT = {"passed": False, "value": -0.2, "bound": -0.25, "limit": -0.03, "n": 40
 
 def test_a_rejected_cycle_says_what_to_try_next(written, seeded):
     (project,) = written.projects()
-    advice = "<p>Try again with more steps: <code>recover distill --teacher base --set distill.steps=80</code></p>"
+    command = "recover distill --teacher base --set distill.steps=80 --set distill.texts=0.2"
+    advice = f"<p>Try again with more steps and rows of texts by the base: <code>{command}</code></p>"
     for html in (page_html(overview, written), page_html(cycle, written), report(written, project, 3)):
         assert advice in html
     assert "Try again" not in page_html(cycle, written, "?number=2"), "it was promoted"
