@@ -5,8 +5,8 @@ the margin is lost on them and knowledge is kept within its standard error; two 
 verdict, on the other items, goes by confidence bounds.
 
 What the model knew before has no part in this: so few questions would not show a loss of a few hundredths, and
-distillation hardly restores it, so it is no reason to go on. In a repair it may be all that was lost, and probes choose
-how far to interpolate, so there they judge it too (`EvalPlan.probe_all`).
+distillation without texts of the base hardly restores it, so it is no reason to go on. In a repair it may be all that
+was lost, and probes choose how far to interpolate, so there they judge it too (`EvalPlan.probe_all`).
 """
 
 import math
