@@ -58,8 +58,9 @@ def midtrain(project: Path | None, request: Request, dry_run: bool) -> CommandRe
 def distill(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
     """Restore instruction following from a teacher, then judge.
 
-    The student learns the teacher's token distribution on the student's own rollouts. Then the gate promotes or
-    rejects it. After a rejection, the same command is another attempt of the same cycle.
+    The student learns the teacher's token distribution on its own rollouts, or by default (100 million to a billion
+    parameters) on the teacher's answers. Then the gate promotes or rejects it. After a rejection, the same command is
+    another attempt of the same cycle.
 
     \b
     Examples: recover distill --teacher base
@@ -287,7 +288,7 @@ def guards(request: Request) -> Iterator[str]:
 @options.takes_request("repair")
 @command_result
 def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
-    """Repair a fine-tune by the cheapest move that passes the gate.
+    """Repair a fine-tune: try moves, the cheapest first, until one passes.
 
     Tries interpolation towards the base, training on the base's answers and texts, and on-policy distillation, and
     stops at the first that passes. Where the fine-tune has unlearned to end its turns, a few steps teach it that
