@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import expect
 
-from dashboard.app import PAGES
+from dashboard.app import PAGES, PLAYGROUND
 from dashboard.html_report import report
-from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens
+from dashboard.pages import compare, cycle, lineage, live_run, overview, playground, rollout_tokens, studies
 from dashboard.pages import cycle_list as cycles
 from dashboard.ui.html import markdown
 from dashboard.ui.polling import NotFound
@@ -73,6 +73,7 @@ QUERY_NAMES = {  # what each page reads from its address
     lineage: ("checkpoint",),
     rollout_tokens: ("run", "step"),
     live_run: ("run",),
+    studies: ("study",),
     playground: ("of", "prompt"),
 }
 OTHER_NAMES = ("css", "path", "words", "self", "href", BAD)
@@ -85,6 +86,10 @@ def test_no_query_puts_what_could_run_on_a_page(bad, page):
         with suppress(NotFound):
             first, *rest = parts(page, bad, "?" + urlencode({**query, name: BAD}))
             assert_inert("".join(part for part in (first, *rest) if isinstance(part, str)))
+
+
+def test_every_page_is_asked_with_hostile_queries():
+    assert {page for _, _, page in [*PAGES, PLAYGROUND]} == {module.page for module in QUERY_NAMES}
 
 
 def test_a_query_cannot_change_a_link(bad):
