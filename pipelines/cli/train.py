@@ -288,7 +288,7 @@ def guards(request: Request) -> Iterator[str]:
 @options.takes_request("repair")
 @command_result
 def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
-    """Repair a fine-tune: try moves, the cheapest first, until one passes.
+    """Repair a fine-tune by trying moves, the cheapest first.
 
     Tries interpolation towards the base, training on the base's answers and texts, and on-policy distillation, and
     stops at the first that passes. Where the fine-tune has unlearned to end its turns, a few steps teach it that
