@@ -122,10 +122,12 @@ def _more_texts(attempt: Attempt) -> Change | None:
 
 
 def _more_rows(attempt: Attempt, name: str, rows: str) -> Change | None:
-    share, others = (attempt.distill(n) or 0.0 for n in (name, "texts" if name == "documents" else "documents"))
-    if not isinstance(share, int | float) or share >= MAX_SHARE or max(others, MAX_SHARE) + MAX_SHARE >= 1:
+    share, other = (attempt.distill(n) or 0.0 for n in (name, "texts" if name == "documents" else "documents"))
+    if not isinstance(share, int | float) or not isinstance(other, int | float) or share >= MAX_SHARE:
         return None
     more = min(share + SHARE_STEP, MAX_SHARE)
+    if more + other >= 1:
+        return None
     return Change(f"more {rows}" if share else rows, f"--set distill.{name}=", f"{more:g}")
 
 

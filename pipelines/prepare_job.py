@@ -135,12 +135,12 @@ def _warn_of_learned_questions(questions: Path | None, conversations: Sequence[C
     if questions is None or not conversations:
         return
     turns = (message.get("content") for conversation in conversations for message in conversation["messages"])
-    learned = {" ".join(turn.lower().split()) for turn in turns if isinstance(turn, str)}
-    asked = [" ".join(question.text.lower().split()) for question in read_questions(questions)]
-    if count := sum(text in learned for text in asked):
+    learned_turns = {" ".join(turn.lower().split()) for turn in turns if isinstance(turn, str)}
+    question_texts = [" ".join(question.text.lower().split()) for question in read_questions(questions)]
+    if count := sum(text in learned_turns for text in question_texts):
         log.warning(
-            f"{count:,} of the {len(asked):,} questions are in the training file: their answers are learned by heart. "
-            "Ask others, in other words (--questions)"
+            f"{count:,} of the {len(question_texts):,} questions are in the training file: their answers are learned "
+            "by heart. Ask others, in other words (--questions)"
         )
 
 

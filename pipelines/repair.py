@@ -218,11 +218,11 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
             distill |= {field: value for field, value in pace.items() if f"distill.{field}" not in job.given}
         share = next((move.share for move in moves if move.name == "interpolation"), None)
         distill["warm_start"] = share or "off"
-        given = job.settings.distill
-        room = (1 - given.documents_share - given.texts_share) / 2
-        if (job.corpus or job.training_file) and given.documents is None:
+        of_settings = job.settings.distill
+        room = (1 - of_settings.documents_share - of_settings.texts_share) / 2
+        if (job.corpus or job.training_file) and of_settings.documents is None:
             distill["documents"] = min(REREAD, room)  # else the distillation would cost what they taught
-        if name != "ends" and given.texts is None:
+        if name != "ends" and of_settings.texts is None:
             distill["texts"] = min(TEXTS, room)  # prompts hardly ask what the base knew
     return replace(job, command="distill", settings=apply_overrides(settings, overrides), id=f"{job.id}-{name}")
 

@@ -41,8 +41,8 @@ def midtrain(
     if separator is not None:
         chat = chat.with_separator(separator)
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
-    given = stage.settings.midtrain.mix.texts
-    texts = base.texts(is_default=given == base.defaults.mix.texts) if given else []
+    texts_share = stage.settings.midtrain.mix.texts
+    texts = base.texts(is_default=texts_share == base.defaults.mix.texts) if texts_share else []
     chats = training_file_samples(file, chat) if (file := stage.job.training_file) else []
     if not corpus and not chats:
         raise RecoverError("No conversation has an answer that the chat template can render. Give others.")

@@ -73,7 +73,8 @@ def test_missing_retention_asks_for_a_warm_start_then_for_texts_then_for_more_st
     assert command(adapter, retention=SHORT) == "--set distill.texts=0.2"
     both = attempt_with(warm_start="default", documents=0.3, texts=0.3)
     assert command(both, retention=SHORT, knowledge=SHORT) == "--set distill.texts=0.4 --set distill.documents=0.4"
-    full = attempt_with(warm_start="default", documents=0.7)
+    assert command(attempt_with(warm_start="default", documents=0.7), retention=SHORT) == "--set distill.texts=0.2"
+    full = attempt_with(warm_start="default", documents=0.8)
     assert command(full, retention=SHORT) == "--set distill.steps=80"
 
 

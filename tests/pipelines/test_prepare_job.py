@@ -48,9 +48,9 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
 def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"question": f"Where is ship {number}?", "answer": f"In port {number}."} for number in range(4)]
-    for name, asked in (("chats.jsonl", rows), ("same.jsonl", rows[2:] + rows[:1]), ("others.jsonl", rows[:0])):
+    for name, questions in (("chats.jsonl", rows), ("same.jsonl", rows[2:] + rows[:1]), ("others.jsonl", rows[:0])):
         others = [] if name == "chats.jsonl" else [{"question": "Which ship is in port 1?", "answer": "Ship 1"}]
-        Path(name).write_text("".join(json.dumps(row) + "\n" for row in asked + others))
+        Path(name).write_text("".join(json.dumps(row) + "\n" for row in questions + others))
     command = ("cycle", "--conversations", "chats.jsonl", "--dry-run", "--questions")
     assert "3 of the 4 questions are in the training file" in recover(*command, "same.jsonl").stderr
     assert "in the training file" not in recover(*command, "others.jsonl").stderr
