@@ -37,11 +37,11 @@ SMALL = {
     "midtrain.learning_rate": 3e-3,  # enough is lost that there is something to distil
     "midtrain.mix.answers": 0.3,
     "midtrain.mix.texts": 0.2,
-    "midtrain.generated_texts": 8,
+    "midtrain.generated_texts": 4,
     "distill.steps": 5,
     "distill.warm_start": "off",
     "distill.rows": 4,
-    "distill.max_new_tokens": 32,
+    "distill.max_new_tokens": 24,
     "distill.prompts": 8,
     "distill.probe_every": 3,
     "distill.probe_items": 4,
