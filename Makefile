@@ -61,7 +61,7 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(if $(TORCH_CPU),$(BIN)/python -m pip install --quiet --retries 0 --timeout 15 --index-url $(TORCH_CPU) "$(TORCH)" 2>/dev/null || echo "(no CPU-only build at $(TORCH_CPU); taking the default one)")
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".$(EXTRAS)"
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable ".$(EXTRAS)"
 	@touch $@
 
 clean:
