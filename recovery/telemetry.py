@@ -22,7 +22,8 @@ from recovery.teachers import Teacher, likeliest
 
 MIN_ACTIVE_NORM = 0.01  # of a loss gradient on a token's logits: a probability moved by a percent
 PIECE = 8  # tokens: ordinary text repeats shorter pieces, such as a name or the start of a list's items
-TOKEN_MEANS = ("kl", "entropy", "ratio_clipped", "clipped", "stop_student", "stop_teacher")
+TOKEN_MEANS = ("ratio_clipped", "clipped", "stop_student", "stop_teacher")
+ROLLOUT_MEANS = ("kl", "entropy")  # of the rollouts alone where there are some: what a collapse is told from
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class StepRecord:
 
     step: int
     loss: float
-    kl: float | None
-    entropy: float | None
+    kl: float | None  # of the rollouts' tokens; of all target tokens where a step has no rollouts
+    entropy: float | None  # likewise
     target_tokens: int
     rollouts: int | None
     rollout_length: float | None
@@ -73,8 +74,12 @@ class StepMetrics:
         self._values: dict[str, list[Tensor]] = defaultdict(list)
         self._grad_sum: Tensor | None = None
 
-    def add(self, loss: float, metrics: dict[str, Tensor], count: int) -> None:
+    def add(self, loss: float, metrics: dict[str, Tensor], count: int, batch: Batch) -> None:
         """Add a micro-batch. `count` undoes the 1 / count weight of each token's loss in the logit gradients."""
+        of_rollouts = batch.per_target([sample.logprobs is not None for sample in batch.samples]).bool()
+        for name in ROLLOUT_MEANS:
+            if name in metrics:
+                self._values[f"rollouts/{name}"].append(metrics[name][of_rollouts])
         self.loss += loss
         if "logit_grad_sum" in metrics:
             grad_sum = metrics.pop("logit_grad_sum") * count
@@ -109,14 +114,20 @@ class StepMetrics:
         if self._grad_sum is not None:
             shape |= _signal_shape(torch.cat(self._values["logit_grad_norm"]), self._grad_sum)
         return {
+            **{name: self._mean_of_rollouts(name) for name in ROLLOUT_MEANS},
             **{name: self._mean(name) for name in TOKEN_MEANS},
             "ratio_mean": self._mean("ratio"),
             "ratio_max": float(torch.cat(self._values["ratio"]).max()) if "ratio" in self._values else None,
             **shape,
         }
 
+    def _mean_of_rollouts(self, name: str) -> float | None:
+        of_rollouts = self._mean(f"rollouts/{name}")
+        return self._mean(name) if of_rollouts is None else of_rollouts
+
     def _mean(self, name: str) -> float | None:
-        return float(torch.cat(self._values[name]).double().mean()) if name in self._values else None
+        parts = self._values.get(name)
+        return float(torch.cat(parts).double().mean()) if parts and any(map(len, parts)) else None
 
 
 def _signal_shape(grad_norms: Tensor, grad_sum: Tensor) -> dict[str, float]:

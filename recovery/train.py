@@ -196,7 +196,7 @@ def _compute_gradient(
             loss, batch_metrics = chunked_loss(hidden, student.head, loss_of, weights, with_shape=is_measured)
         loss.backward()
         if ours:
-            metrics.add(float(loss.detach()), batch_metrics, count)
+            metrics.add(float(loss.detach()), batch_metrics, count, batch)
     student.model.eval()
     metrics.loss = all_reduce_sum(metrics.loss, student.device)
     return count

@@ -13,7 +13,7 @@ from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGrad
 from recovery.resume_state import load_progress, save_progress
 from recovery.samples import Sample, micro_batches
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
-from recovery.states import Documents, FixedRows, Prompt, Rollouts
+from recovery.states import Documents, FixedRows, Mixture, Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, TrainState, train
 from tests.chats import exchange
@@ -69,6 +69,20 @@ def test_a_teacher_equal_to_the_student_gives_no_gradient(tmp_path: Path, bf16: 
         assert record.kl == pytest.approx(0, abs=1e-9)
         assert record.grad_norm < 1e-5  # float32 rounding; a real disagreement gives around 1
     assert all(torch.equal(before[k], v) for k, v in student.model.state_dict().items())
+
+
+def test_kl_and_entropy_are_those_of_the_rollouts_whatever_else_a_step_reads(tmp_path: Path) -> None:
+    """The alarm compares them with the clean model's replies; texts beside them have another entropy."""
+    save_tiny(tmp_path / "teacher", seed=1)
+    signal = TeacherSignal(FrozenTeacher(str(tmp_path / "teacher")))
+    records = []
+    for others in ([], [FixedRows(UNEVEN, rows=4)]):
+        student = tiny_student(tmp_path / "student")
+        states = Mixture(rollouts(student, rows=4), *others)
+        records.append(next(train(student, states, signal, Divergence(1.0), Plan(1, 0.0))))
+    alone, beside = records
+    assert beside.target_tokens > alone.target_tokens
+    assert (beside.kl, beside.entropy) == (pytest.approx(alone.kl), pytest.approx(alone.entropy))
 
 
 def test_no_gradient_is_held_between_two_steps(tmp_path: Path) -> None:
