@@ -21,6 +21,7 @@ RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continua
 class NextAttempt:
     changes: tuple[str, ...]  # for people, such as "more steps"
     command: str
+    flags: str  # of the command, that make these changes
 
     @property
     def introduction(self) -> str:
@@ -68,8 +69,8 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
     if not changes:
         return None
     command = ["recover distill", *([f"--student {student}"] if student else []), "--teacher base"]
-    command += [f"{change.flag}{change.value}" for change in changes.values()]
-    return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command))
+    flags = [f"{change.flag}{change.value}" for change in changes.values()]
+    return NextAttempt(tuple(change.text for change in changes.values()), " ".join([*command, *flags]), " ".join(flags))
 
 
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:

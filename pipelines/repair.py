@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from db.next_attempt import Attempt, NextAttempt, advise
 from evals.results import headlines
 from evals.suites.config import load_suites
 from evals.suites.training_texts import has_conversations
@@ -20,6 +21,7 @@ from pipelines.gate.verdict import Verdict
 from pipelines.job import Job
 from pipelines.log import duration, log
 from pipelines.model_loading import load_frozen
+from pipelines.outcome import Outcome
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress
 from pipelines.settings.defaults import Pace, Size, size_of
@@ -66,6 +68,7 @@ class Move:
     steps: int = 0
     seconds: float = 0.0
     ending: float | None = None  # the probability of an end where replies of the base end
+    next_attempt: NextAttempt | None = None  # what would bring it nearer
 
     def label(self) -> str:
         if self.name != "interpolation":
@@ -97,6 +100,7 @@ class RepairResult:
     notes: list[str] = field(default_factory=list)
     fixed: str | None = None  # what was wrong with the model's files, and is right in the copy
     base_ending: float | None = None
+    has_documents: bool = False
 
     @property
     def last(self) -> Move:
@@ -105,6 +109,14 @@ class RepairResult:
     @property
     def is_repaired(self) -> bool:
         return is_enough(self.last, self.base_ending)
+
+    @property
+    def next_attempt(self) -> NextAttempt | None:
+        """Of the training that came nearest, where none has passed."""
+        tried = [move for move in self.moves if move.next_attempt]
+        if self.is_repaired or not tried:
+            return None
+        return max(tried, key=lambda move: sum(filter(None, move.scores.values()))).next_attempt
 
     @property
     def summary(self) -> str:
@@ -131,6 +143,7 @@ class RepairResult:
             "clean": self.clean,
             "before": self.moves[0].scores,
             "base_ending": self.base_ending,
+            "next_attempt": self.next_attempt.flags if self.next_attempt else None,
         }
 
     def lines(self) -> list[str]:
@@ -149,6 +162,12 @@ class RepairResult:
         if self.is_repaired and (self.last.name != "none" or self.fixed):
             lines.append(f"{self.last.checkpoint} is in {self.last.path}")
             lines.append(f"next: recover export {self.last.checkpoint} --to ./repaired")
+        if self.next_attempt:
+            lines.append(
+                f"next: the same command with {' and '.join(self.next_attempt.changes)}: {self.next_attempt.flags}"
+            )
+        if not self.is_repaired and self.has_documents:
+            lines.append("or: recover cycle --docs DIR, which trains the base anew beside its own answers and texts")
         return lines
 
 
@@ -181,7 +200,17 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
                 if name == "ends" and base_of(move.path) != student.path:
                     job = replace(job, student=project.resolve(move.checkpoint).id)
     name, guard = model or student.reference, _guard(job.eval_plan)
-    return RepairResult(name, project.base_name, headlines(clean), guard, moves, list(notes), job.fixed, base_ending)
+    return RepairResult(
+        name,
+        project.base_name,
+        headlines(clean),
+        guard,
+        moves,
+        list(notes),
+        job.fixed,
+        base_ending,
+        has_documents=job.corpus is not None,
+    )
 
 
 def _try(project: Project, job: Job, name: str, replies: BaseReplies) -> Move:
@@ -201,7 +230,15 @@ def _try(project: Project, job: Job, name: str, replies: BaseReplies) -> Move:
         run.steps,
         cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
         replies.ending(load_frozen(checkpoint.path)),
+        _advice(job, outcome) if run.steps else None,
     )
+
+
+def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
+    """A repair begins where interpolation ended, so a warm start is no advice."""
+    settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO}})
+    attempt = Attempt(settings.model_dump(), outcome.distilled.steps, settings.distill.steps)
+    return advise(outcome.verdict.as_dict(), attempt)
 
 
 def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters: int) -> Job:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from db.next_attempt import NextAttempt
 from evals.results import Metric, Result
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
@@ -171,6 +172,20 @@ def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
     assert move("interpolation").label() == "interpolation: not tried"
     assert failed.summary.startswith("No move passed the gate: ")
     assert failed.as_json()["repaired"] is None
+
+
+def test_a_failed_repair_says_what_to_try_next() -> None:
+    """By the training that came nearest: it says nothing of one that did worse."""
+    nearest = NextAttempt(("more rows of texts by the base",), "", "--set distill.texts=0.4")
+    other = NextAttempt(("more steps",), "", "--set distill.steps=80")
+    near = replace(move("answers"), scores=SCORES | {"retention": 0.95}, next_attempt=nearest)
+    failed = repaired(move("none"), near, replace(move("opd"), next_attempt=other))
+    assert failed.lines()[-1] == ("next: the same command with more rows of texts by the base: --set distill.texts=0.4")
+    assert failed.as_json()["next_attempt"] == "--set distill.texts=0.4"
+    assert "recover cycle --docs" in replace(failed, has_documents=True).lines()[-1]
+    passed = replace(failed, moves=[*failed.moves[:2], move("opd", passed=True)])
+    assert passed.as_json()["next_attempt"] is None
+    assert not any("the same command" in line for line in passed.lines())
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
