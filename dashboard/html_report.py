@@ -17,7 +17,7 @@ from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import over_time, plane
 from dashboard.ui.charts.figure import FONT, LIGHT, Figure, Look
 from dashboard.ui.charts.runs import curves
-from dashboard.ui.html import PLOTLY, Cell, badge, bdi, card, chart, load, page_title, signed, table
+from dashboard.ui.html import PLOTLY, Cell, badge, bdi, card, chart, join, load, page_title, signed, table
 from dashboard.ui.layout import SCRIPT, STYLE, read_static
 from db import RecordError
 from db.column_types import now
@@ -72,7 +72,11 @@ def study_report(study: Study) -> str:
     sections = [
         card(study.declaration["title"], study_parts.head(study) + study_parts.claim_table(study)),
         card("Differences", study_parts.picture(study), study_parts.PICTURE_NOTE),
-        card("Arms", study_parts.arm_table(study)) if study.arms else "",
+        card(
+            "Arms", join(study_parts.arm_pictures(study).values()) + study_parts.arm_table(study), study_parts.ARMS_NOTE
+        )
+        if study.arms
+        else "",
     ]
     return _file(f"Study: {study_parts.title_of(study)}", sections)
 

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import gradio as gr
@@ -24,7 +25,10 @@ PICTURE_NOTE = (
     "Filled: the mean over the seeds, with the interval that decided; hollow circles: the seeds. "
     "Diamond: what the source reports. Dashed: the claim's margin."
 )
+ARMS_NOTE = "Means over the seeds; the arm whose scores have the largest sum comes first."
 WIDTH, NARROW_WIDTH, EDGE = 760, 360, 30
+LINE, NARROW_LINE, NAME_WIDTH = 24, 40, 250  # of the picture of the arms
+PLANE_HEIGHT = 320
 CHARACTER = 6.2  # pixels
 _html = load("studies.html")
 
@@ -43,8 +47,10 @@ def render(request: PageRequest) -> list[Any]:
     if study is None:
         raise NotFound("There is no such study", link=link("studies", "All studies"))
     title = page_title(title_of(study), above=links([link("studies", "All studies")]))
-    arms = card("Arms", arm_table(study) + how_to_open(study, request.project.root)) if study.arms else ""
-    return [title, join([_summary(request, study), arms])]
+    look = request.look
+    pictures = join(arm_pictures(study, look.palette, look.narrow).values())
+    arms = card("Arms", pictures + arm_table(study) + how_to_open(study, request.project.root), ARMS_NOTE)
+    return [title, join([_summary(request, study), arms if study.arms else ""])]
 
 
 def shipped(request: PageRequest) -> Markup:
@@ -141,6 +147,90 @@ def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Mar
     ticks = [(x(number * step), signed(number * step, 2) if number else "0") for number in range(first, last + 1)]
     title = f"Differences that the claims of {study.name} are about"
     return Markup(_html.picture(width, rows, ticks, x(0.0), colours, title))
+
+
+def arm_pictures(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> dict[str, Markup]:
+    """The measures of every arm, and above its KL to the clean model where that was measured, as SVGs by name."""
+    means = sorted(_means_of_arms(study).items(), key=lambda arm: -sum(arm[1].values()))
+    kls = {name: fmean(values) for name, entries in study.arms.items() if (values := _kls(entries))}
+    numbers = {name: f"{number} " if kls else "" for number, (name, _) in enumerate(means, 1)}
+    width, measures = NARROW_WIDTH if narrow else WIDTH, [m for m in MEASURES if any(m in arm for _, arm in means)]
+    names = _legend(measures, width)
+    top = names[-1][1] + 14 if names else 0
+    left, line = (EDGE, NARROW_LINE) if narrow else (NAME_WIDTH, LINE)
+    rows = [
+        {
+            "name": f"{numbers[name]}{name}",
+            "y": (y := top + line * number - line // 3),
+            "text_y": y - 14 if narrow else y + 4,
+            "marks": [(measure, _between(left, width - EDGE, value)) for measure, value in arm.items()],
+        }
+        for number, (name, arm) in enumerate(means, 1)
+    ]
+    ticks = [(_between(left, width - EDGE, fifth / 5), f"{fifth / 5:g}") for fifth in range(6)]
+    title = f"Scores of the arms of {study.name}"
+    pictures = {"arms": _html.arms(width, top, top + line * len(rows), rows, ticks, names, colours, title)}
+    return pictures | ({"kl": _plane(study, dict(means), kls, numbers, colours, width)} if kls else {})
+
+
+def _plane(
+    study: Study,
+    means: Mapping[str, Mapping[str, float]],
+    kls: Mapping[str, float],
+    numbers: Mapping[str, str],
+    colours: Palette,
+    width: int,
+) -> Markup:
+    measures = ["behaviour", "knowledge"]
+    names = _legend(measures, width)
+    top = names[-1][1] + 22
+    bottom, step = top + PLANE_HEIGHT, _tick_step(max(kls.values()) or 1.0)
+    last = max(1, math.ceil(round(max(kls.values()) / step, 9)))
+
+    def x(kl: float) -> float:
+        return _between(2 * EDGE, width - EDGE, kl / (last * step))
+
+    points = [
+        {"x": x(kl), "y": _between(bottom, top, means[name][measure]), "measure": measure, "number": numbers[name]}
+        for name, kl in kls.items()
+        for measure in measures
+        if measure in means[name]
+    ]
+    across = [(x(number * step), f"{number * step:g}") for number in range(last + 1)]
+    up = [(_between(bottom, top, fifth / 5), f"{fifth / 5:g}") for fifth in range(6)]
+    title = f"Scores of the arms of {study.name} by their KL to the clean model"
+    return Markup(_html.plane(width, top, bottom, points, across, up, names, colours, title))
+
+
+def _means_of_arms(study: Study) -> dict[str, dict[str, float]]:
+    return {
+        name: {
+            measure: fmean(values)
+            for measure in MEASURES
+            if (values := [entry["scores"][measure] for entry in entries if entry["scores"].get(measure) is not None])
+        }
+        for name, entries in study.arms.items()
+    }
+
+
+def _kls(entries: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [entry["values"]["kl_to_clean"] for entry in entries if "kl_to_clean" in entry.get("values", {})]
+
+
+def _legend(measures: Sequence[str], width: int) -> list[tuple[float, float, str, str]]:
+    """The place, the measure and the name of each mark, in as many lines as they take."""
+    names, x, y = list[tuple[float, float, str, str]](), 14.0, 12.0
+    for measure in measures:
+        space = 36 + CHARACTER * len(MEASURES[measure])
+        if x + space > width and names:
+            x, y = 14.0, y + 18
+        names.append((x, y, measure, MEASURES[measure]))
+        x += space
+    return names
+
+
+def _between(first: float, last: float, share: float) -> float:
+    return round(first + share * (last - first), 1)
 
 
 def head(study: Study, page_link: object = "") -> Markup:

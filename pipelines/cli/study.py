@@ -144,11 +144,13 @@ def _means(entries: list[dict[str, Any]]) -> dict[str, float | None]:
 
 def _write_files(row: "Study", folder: Path) -> list[str]:
     from dashboard.html_report import study_report
-    from dashboard.pages.studies import picture
+    from dashboard.pages.studies import arm_pictures, picture
     from pipelines.storage import write_atomic
 
     folder.mkdir(parents=True, exist_ok=True)
-    files = {f"{row.name}-{row.size}.svg": picture(row), f"{row.name}-{row.size}.html": study_report(row)}
-    for name, content in files.items():
-        write_atomic(folder / name, [str(content)])
-    return [str(folder / name) for name in files]
+    name = f"{row.name}-{row.size}"
+    files = {f"{name}.svg": picture(row), f"{name}.html": study_report(row)}
+    files |= {f"{name}-{part}.svg": drawn for part, drawn in arm_pictures(row).items()} if row.arms else {}
+    for file, content in files.items():
+        write_atomic(folder / file, [str(content)])
+    return [str(folder / file) for file in files]

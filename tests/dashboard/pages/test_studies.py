@@ -8,7 +8,7 @@ import pytest
 from dashboard.actions import Actions
 from dashboard.html_report import study_report
 from dashboard.pages import studies
-from dashboard.pages.studies import picture
+from dashboard.pages.studies import arm_pictures, picture
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import Study
@@ -53,6 +53,28 @@ def test_the_picture_is_an_svg_with_a_mark_for_every_interval(tracker, written) 
     assert len(svg.findall(f"{name}path")) == 1, "one claim has a figure of its source"
     width = float(svg.get("viewBox").split()[2])
     assert all(0 <= float(circle.get("cx")) <= width for circle in svg.iter(f"{name}circle"))
+
+
+def test_arms_are_drawn_by_their_means_the_best_first_and_by_their_kl_where_it_was_measured(tracker, written) -> None:
+    study = written.study(add_study(tracker, seed(tracker).project))
+    assert list(arm_pictures(study)) == ["arms"]
+    name = "{http://www.w3.org/2000/svg}"
+    for narrow in (False, True):
+        svg = ElementTree.fromstring(arm_pictures(study, narrow=narrow)["arms"])
+        texts = [text.text for text in svg.iter(f"{name}text")]
+        assert texts.index("opd") < texts.index("damaged")
+        marks = {kind: len(svg.findall(f"{name}{kind}")) for kind in ("circle", "path", "rect")}
+        assert marks == dict.fromkeys(marks, 3), "two arms and the legend"
+        assert sorted(float(circle.get("cx")) for circle in svg.iter(f"{name}circle"))[1:] == pytest.approx(
+            [(30 if narrow else 250) + (300 if narrow else 480) * score for score in (0.56, 0.87)]
+        )
+    for arm, entries in study.arms.items():
+        for entry in entries:
+            entry["values"] = {"kl_to_clean": 0.05 if arm == "opd" else 0.4}
+    plane = ElementTree.fromstring(arm_pictures(study)["kl"])
+    circles = {circle.get("cx"): float(circle.get("cy")) for circle in plane.findall(f"{name}circle")[1:]}
+    assert sorted(circles, key=float) == ["143.8", "730.0"], "at 0.05 and 0.4 of an axis to 0.4"
+    assert circles["143.8"] < circles["730.0"], "opd is higher"
 
 
 def test_the_report_of_a_study_is_one_file_that_loads_nothing(tracker, written) -> None:
