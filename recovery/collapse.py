@@ -80,9 +80,11 @@ class CollapseWatch:
 
     def after_step(self, record: StepRecord) -> str:
         """Return the first sign that shows, as part of a sentence; empty if none does."""
-        for metric, values in self.history.items():
-            if (value := getattr(record, metric)) is not None:
-                values.append(value)
+        known = {metric: value for metric in self.history if (value := getattr(record, metric)) is not None}
+        if not all(map(math.isfinite, known.values())):
+            return ""  # a step that was skipped: a mean with it would be no number for the rest of the run
+        for metric, value in known.items():
+            self.history[metric].append(value)
         return next((self._reason(sign) for sign in SIGNS if self._shows(sign)), "")
 
     def _shows(self, sign: Sign) -> bool:

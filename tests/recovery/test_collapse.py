@@ -1,5 +1,6 @@
 """A distillation whose KL falls while its rollouts run into loops: the watch must end it, whatever the KL says."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -101,6 +102,13 @@ def test_a_kl_that_doubles_is_compared_with_the_first_steps_alone() -> None:
     step, sign = first_sign(CollapseWatch(CLEAN), RECOVERED | {"kl": 30.0})
     assert step > 4
     assert sign == "the KL to the teacher doubled instead of falling"
+
+
+def test_a_step_without_finite_numbers_does_not_silence_the_alarm() -> None:
+    """Such a step is skipped by the training; a mean with its KL would be no number in all later steps."""
+    watch = CollapseWatch(CLEAN)
+    assert not watch.after_step(step_record(0, **DAMAGED | {"kl": math.nan, "entropy": math.nan}))
+    assert first_sign(watch, RECOVERED | {"kl": 30.0})[1] == "the KL to the teacher doubled instead of falling"
 
 
 def test_without_a_clean_model_the_same_recovery_cannot_be_told_from_a_collapse() -> None:
