@@ -145,8 +145,8 @@ def _signal_shape(grad_norms: Tensor, grad_sum: Tensor) -> dict[str, float]:
 
 
 def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
-    """Of all rollouts, also of those that are not learned."""
-    rollouts = [s for s in samples if s.logprobs is not None]
+    """Of all rollouts, also of those that are not learned; of two rows with one reply only the first."""
+    rollouts = [s for s in samples if s.logprobs is not None and s.privileged is not False]
     replies = [s.tokens[len(s.tokens) - len(s.logprobs or []) :] for s in rollouts]
     return {
         "rollouts": len(rollouts) or None,

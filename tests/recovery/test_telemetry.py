@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +8,7 @@ from recovery import telemetry
 from recovery.models.students import Student
 from recovery.samples import Sample
 from recovery.teachers import FrozenTeacher
-from recovery.telemetry import PIECE, repetition, report_tokens
+from recovery.telemetry import PIECE, repetition, report_tokens, rollout_metrics
 
 ROWS = [Sample([7, 8, 9, 10], [False, False, True, True]), Sample([20, 21, 22], [False, True, True])]
 
@@ -41,6 +43,12 @@ def test_the_report_does_not_depend_on_the_chunk_size(
         for ours, theirs in ((part.student, expected.student), (part.teacher, expected.teacher)):
             assert [t for t, _ in ours] == [t for t, _ in theirs]
             assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], rel=1e-4)
+
+
+def test_a_reply_that_is_learned_twice_is_counted_once() -> None:
+    reply = Sample([7, 8, 9], [False, True, True], logprobs=[-1.0, -2.0], privileged=True, reward=1.0)
+    metrics = rollout_metrics([reply, replace(reply, privileged=False), replace(reply, privileged=None, reward=0.0)])
+    assert (metrics["rollouts"], metrics["rollout_length"], metrics["reward"]) == (2, 2, 0.5)
 
 
 def test_a_loop_repeats_nearly_all_of_itself() -> None:
