@@ -4,10 +4,12 @@ A wrong base, weights that are missing, renamed or broken would otherwise only s
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from peft import PeftConfig
@@ -110,12 +112,12 @@ def _check_full_weights(model: str, base: str) -> bool:
     every = max(1, len(matrices) // COMPARED)
     compared = {*matrices[::every], *(name for name in matrices if has_token_rows(name))}
     cosines, equal = [], True
-    originals = dict(_tensors({name: file for name, file in theirs.items() if name in compared}))
+    original_of = _reader(theirs)
     for name, tensor in _tensors(ours):
         _check_finite(model, name, tensor)
-        if name not in originals:
+        if name not in theirs or (name not in compared and not equal):
             continue
-        original = originals.pop(name)
+        original = original_of(name)
         if not same_but_tokens(name, tensor, original):
             raise RecoverError(
                 f"The weights {name!r} of {model} have the shape {list(tensor.shape)}, those of {base} "
@@ -146,9 +148,8 @@ def _equal_weights(first: str, second: str) -> bool:
     names = [name for name in a if not name.endswith(NOT_STORED)]
     if any(name not in b for name in names):
         return False
-    chosen = names[:: max(1, len(names) // COMPARED)]
-    first_tensors, second_tensors = (dict(_tensors({name: files[name] for name in chosen})) for files in (a, b))
-    return all(torch.equal(first_tensors[name].float(), second_tensors[name].float()) for name in chosen)
+    first_of, second_of = _reader(a), _reader(b)
+    return all(torch.equal(first_of(name).float(), second_of(name).float()) for name in names)
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:
@@ -198,6 +199,20 @@ def _names(file: Path) -> list[str]:
             return list(weights.keys())
     except (SafetensorError, OSError) as error:
         raise RecoverError(f"The file {file} cannot be read ({error}). Copy or download it again.") from error
+
+
+def _reader(files: dict[str, Path]) -> Callable[[str], Tensor]:
+    """The tensors by their names; every file is opened once."""
+
+    @cache
+    def opened(file: Path) -> Any:
+        return safe_open(file, "pt").__enter__()
+
+    def read(name: str) -> Tensor:
+        tensor: Tensor = opened(files[name]).get_tensor(name)
+        return tensor
+
+    return read
 
 
 def _tensors(files: dict[str, Path]) -> Iterator[tuple[str, Tensor]]:
