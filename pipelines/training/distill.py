@@ -26,7 +26,7 @@ from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, warm_start, warm_start_plan
 from recovery.engines import Engine, Sampling
-from recovery.models.chat_template import Chat, check_tokens, document_ends
+from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
@@ -63,6 +63,8 @@ def distill(
     chat = load_chat(start.path)
     prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
     steps = min(settings.steps, settings.max_steps or settings.steps)
+    if steps and (chosen.scores_with_teacher or chosen.continued or chosen.data == "teacher"):
+        prompts = teachers.readable(prompts, chat)
     # Answers and texts are sampled while no other model is in memory.
     texts = _texts(stage, chat) if steps and settings.texts_share else []
     answers = replies_beforehand(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
@@ -72,8 +74,6 @@ def distill(
     teacher: Teacher | None = None
     if steps and chosen.scores_with_teacher:
         teacher = teachers.load(student, bf16=stage.settings.bf16)
-        if student.vocabulary:
-            check_tokens((prompt.teacher_prompt or prompt.tokens for prompt in prompts), student.vocabulary, chat)
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
     is_repair = stage.job.eval_plan.probe_all
     has_rollouts = steps > 0 and chosen.on_policy_fraction > 0

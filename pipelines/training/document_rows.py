@@ -14,6 +14,7 @@ from pipelines.settings.schema import Distill
 from pipelines.synthetic.base_outputs import GeneratedTexts
 from pipelines.training.stage_context import Stage
 from recovery.models.chat_template import Chat
+from recovery.models.students import load_chat
 from recovery.samples import Sample
 from recovery.states import CommonTokens, Documents, FixedRows, States
 
@@ -67,8 +68,9 @@ def rows_beside(
         rows += training_file_rows(file, chat, settings, stage.job.seed)
     if share and corpora:
         rows.append(document_rows(stage, chat, corpora, max(1, round(share * whole)), use_labels=True))
-    if texts:
-        rows.append(document_rows(stage, chat, texts, max(1, round(of_texts * whole)), use_labels=use_labels))
+    if texts:  # in tokens of the base, which reads them: the student may have more
+        base = load_chat(stage.project.base).with_separator(chat.separator)
+        rows.append(document_rows(stage, base, texts, max(1, round(of_texts * whole)), use_labels=use_labels))
     return [CommonTokens(states, vocabulary) for states in rows]
 
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from db.tables import Checkpoint
+from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts
 from pipelines.teacher_choice import Itself, Served
 from recovery.engines.served_model import Probe
+from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model
-from recovery.models.chat_template import Chat
-from recovery.models.students import Student, load_student
+from recovery.models.chat_template import Chat, added_tokens
+from recovery.models.students import Student, load_chat, load_student
 from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
 from recovery.server_teacher import ServerTeacher
@@ -54,6 +56,21 @@ class Teachers:
         if self.prefixes:  # so that any first part of them is a fair sample
             Random(seed).shuffle(prompts)
         return prompts
+
+    def readable(self, prompts: Sequence[Prompt], chat: Chat) -> list[Prompt]:
+        """The prompts without those that hold a token which only the student has; raise if none is left."""
+        left_out = set[int]()
+        for path, of_teacher in self.by_prompt(prompts).items() if self.instead is None else ():
+            teacher = load_chat(path)
+            if added_tokens(chat, teacher):
+                rows = teacher.token_rows
+                left_out |= {i for i in of_teacher if max(prompts[i].teacher_prompt or prompts[i].tokens) >= rows}
+        left = [prompt for i, prompt in enumerate(prompts) if i not in left_out]
+        if left_out and not left:
+            raise RecoverError("All prompts hold tokens that the teacher lacks. Name other --prompts.")
+        if left_out:
+            log.warning(f"{len(left_out):,} prompts hold tokens that the teacher lacks, and are left out")
+        return left
 
     def load(self, student: Student, *, bf16: bool = False) -> Teacher:
         match self.instead:

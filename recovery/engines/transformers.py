@@ -79,7 +79,7 @@ class TransformersEngine:
         done, update = 0, track("texts scored", len(samples))
         for rows in micro_batches([s for s in samples if s.target_count], MAX_PASS_TOKENS):
             batch = Batch.collate(rows, self.student.chat.pad_id, self.student.device)
-            values = token_logprobs(self.student.hidden(batch), self.student.head, batch.target_tokens)
+            values = token_logprobs(self.student.hidden(batch), self.student.whole_head, batch.target_tokens)
             for s, part in zip(rows, values.split([s.target_count for s in rows]), strict=True):
                 result[s.group or 0] = part.tolist()
             done += len(rows)
@@ -316,7 +316,7 @@ def _score(
         states = torch.cat([states, _read(student, padded, cache)], dim=1)
     targets = torch.tensor([token for c in continuations for token in c], device=student.device)
     used = torch.cat([states[i, : len(c)] for i, c in enumerate(continuations)])
-    scores = token_logprobs(used, student.head, targets).tolist()
+    scores = token_logprobs(used, student.whole_head, targets).tolist()
     for c in continuations:
         yield scores[: len(c)]
         scores = scores[len(c) :]

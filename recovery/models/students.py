@@ -57,8 +57,13 @@ class Student:
         return adapters.with_revision(config.base_model_name_or_path, config.revision)
 
     @property
+    def whole_head(self) -> Head:
+        """With the tokens that a teacher lacks, which ready-made texts may hold."""
+        return Head.from_model(self.causal)
+
+    @property
     def head(self) -> Head:
-        head, rows = Head.from_model(self.causal), self.vocabulary
+        head, rows = self.whole_head, self.vocabulary
         bias = None if head.bias is None else head.bias[:rows]
         return head if rows is None else replace(head, weight=head.weight[:rows], bias=bias)
 

@@ -55,6 +55,17 @@ def test_the_files_say_what_a_fine_tune_is(base: str, tmp_path: Path) -> None:
     assert "3 tokens that base lacks" in added.notes("base")[0]
 
 
+def test_weights_that_differ_in_one_matrix_are_not_those_of_the_base(base: str, tmp_path: Path) -> None:
+    names = [name for name, _ in AutoModelForCausalLM.from_pretrained(base).named_parameters()]
+    for name in names:
+        model = AutoModelForCausalLM.from_pretrained(base)
+        with torch.no_grad():
+            model.get_parameter(name).add_(0.01)
+        model.save_pretrained(tmp_path / "changed")
+        AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "changed")
+        assert not inspect_fine_tune(str(tmp_path / "changed"), base).same_weights, name
+
+
 def with_rows(base: str, folder: Path, rows: int) -> str:
     model = AutoModelForCausalLM.from_pretrained(base)
     model.resize_token_embeddings(rows)
@@ -105,6 +116,16 @@ def test_a_row_with_a_token_that_the_teacher_lacks_is_refused_and_padding_is_not
     prompt = Sample([5, 259, 7], [False, False, True])
     with pytest.raises(RecoverError, match=r"The teacher has no token '<zebra>'.* Leave out prompts and replies"):
         teacher.distribution(Batch.collate([*known, prompt], student.chat.pad_id))
+
+
+def test_texts_with_an_added_token_are_scored_also_once_the_student_is_bound_to_its_teacher(
+    base: str, tmp_path: Path
+) -> None:
+    student = load_student(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)))
+    engine, text = TransformersEngine(student), [5, 6, 259, 7]
+    before = engine.logprobs([text]), engine.continuation_logprobs([[5, 6]], [[259, 7]])
+    FrozenTeacher(base).bind_student(student)
+    assert (engine.logprobs([text]), engine.continuation_logprobs([[5, 6]], [[259, 7]])) == before
 
 
 def test_interpolation_leaves_the_rows_of_added_tokens(base: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """One teacher for all prompts, or a router: which teacher scores which rows, and whose weights are loaded for it."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pipelines.teacher_choice import Served
 from pipelines.training.stage_teachers import Teachers
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
-from recovery.models.students import Student, load_student, save_student
+from recovery.models.students import Student, load_chat, load_student, save_student
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ServerTeacher
 from recovery.states import Prompt
@@ -55,6 +56,21 @@ def test_a_router_has_the_promoted_model_score_rows_about_earlier_documents_only
     assert isinstance(single.load(student), FrozenTeacher)
     assert str(single) == "base"
     assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
+
+
+def test_prompts_that_a_teacher_cannot_read_are_left_out(tmp_path: Path, base: str) -> None:
+    tokenizer = load_chat(base).tokenizer
+    tokenizer.add_tokens(["zebrafinch"])
+    shutil.copytree(base, tmp_path / "student")
+    tokenizer.save_pretrained(tmp_path / "student")
+    chat, single = load_chat(str(tmp_path / "student")), Teachers(checkpoint(base, "base"))
+    prompts = single.prompts(
+        [parse_prompt(("row", {"prompt": text})) for text in ("A zebrafinch.", "A bird.")], chat, 0
+    )
+    assert single.readable(prompts, chat) == prompts[1:]
+    assert single.readable(prompts[1:], chat) == prompts[1:]
+    with pytest.raises(RecoverError, match="All prompts hold tokens that the teacher lacks"):
+        single.readable(prompts[:1], chat)
 
 
 def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: str) -> None:
