@@ -16,7 +16,7 @@ from pipelines.settings.schema import AUTO, DEFAULT_WARM_START, LATER_CYCLE_WARM
 from pipelines.training.probes import ProbeFunction, ProbeResult, best_knowledge
 from pipelines.training.stage_context import Stage
 from recovery.models.adapters import base_of
-from recovery.models.interpolation import WeightInterpolation
+from recovery.models.interpolation import InterpolationError, WeightInterpolation
 from recovery.models.students import Student
 
 SHARES = (0.3, 0.5, 0.7)  # that "auto" tries, beside 0
@@ -93,7 +93,13 @@ def warm_start(
     healthy = first is not None and not plan.rejected and _nothing_lost(first)
     if stays or (healthy and not (is_default and plan.always)):
         return WarmStart(stop_reason=NOTHING_LOST if healthy else "", best_knowledge=probes.best_knowledge)
-    line = WeightInterpolation(student, plan.origin() if plan.origin else base)
+    try:
+        line = WeightInterpolation(student, plan.origin() if plan.origin else base)
+    except InterpolationError as error:
+        if not (is_default or setting == AUTO or plan.rejected):
+            raise
+        log.warning(f"No warm start: {error}")
+        return WarmStart()
     tried = None
     if setting == AUTO:
         if first is None:

@@ -156,13 +156,13 @@ class VllmEngine:
         """Serve the clean base from its folder, with space for one adapter of the student's rank."""
         from vllm.config.lora import MaxLoRARanks
 
+        adapters.check_plain_lora(student.model)
         self._rank, supported = adapters.rank(student.model), sorted(get_args(MaxLoRARanks))
         if self._rank > supported[-1]:
             raise RecoverError(
                 f"The student's adapter has rank {self._rank} and vLLM serves at most {supported[-1]}. "
                 "Merge it into full weights, or use the transformers engine."
             )
-        adapters.check_plain_lora(student.model)
         layers = sorted(adapters.layer_kinds(student.model))
         if "lm_head" in layers:
             raise RecoverError(

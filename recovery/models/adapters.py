@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 from recovery.lab import installed_base_path
 
 LOADED = "default"  # peft's name for the student's adapter
@@ -38,7 +38,13 @@ def create(causal: Any, base: str, adapter: Adapter) -> Any:
 def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
+    try:
+        model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
+    except RuntimeError as error:
+        raise RecoverError(
+            f"The adapter in {folder} does not fit {base} ({first_line(error)}). If it added tokens, merge it into its "
+            "base, and use the merged model instead."
+        ) from error
     check_head_unchanged(model, folder)
     return _record_base(base, model)
 
@@ -96,17 +102,20 @@ def same_model(first: str, second: str) -> bool:
     return first == second or (all(p.is_dir() for p in paths) and paths[0].resolve() == paths[1].resolve())
 
 
-def check_plain_lora(model: Any) -> None:
-    """Raise unless the adapter is plain LoRA, a low-rank product and nothing else."""
+def beyond_plain_lora(model: Any) -> str:
+    """What the adapter has besides a low-rank product, such as "DoRA and biases"; empty for plain LoRA."""
     config = model.peft_config[LOADED]
     extras = {"DoRA": getattr(config, "use_dora", False), "saved modules": getattr(config, "modules_to_save", None)}
     extras["biases"] = getattr(config, "bias", "none") != "none" or getattr(config, "lora_bias", False)
     extras["another method than LoRA"] = str(config.peft_type.value) != "LORA"
     extras["embeddings"] = any(LOADED in layer.lora_embedding_A for layer in _layers(model).values())
-    if used := [extra for extra, is_used in extras.items() if is_used]:
-        raise RecoverError(
-            f"This adapter uses {' and '.join(used)}, which vLLM does not support. Merge it into its base first."
-        )
+    return " and ".join(extra for extra, is_used in extras.items() if is_used)
+
+
+def check_plain_lora(model: Any) -> None:
+    """Raise unless vLLM can serve the adapter."""
+    if used := beyond_plain_lora(model):
+        raise RecoverError(f"This adapter uses {used}, which vLLM does not support. Merge it into its base first.")
 
 
 def changes_head(model: Any) -> bool:

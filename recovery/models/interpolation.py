@@ -7,7 +7,7 @@ from torch import Tensor
 
 from recovery.chunked_loss import at_least_float32
 from recovery.errors import RecoverError
-from recovery.models.adapters import same_model
+from recovery.models.adapters import beyond_plain_lora, same_model
 from recovery.models.students import Student, load_causal
 
 TOKEN_ROWS = ("embed", "wte", "lm_head")  # in the names of weights that have a row for each token
@@ -23,6 +23,10 @@ def merge(student: Student) -> Student:
         model = student.model.merge_and_unload()
     model.config._name_or_path = student.path  # the base's own name would mark these weights as clean
     return Student(model.requires_grad_(False), student.chat, student.path, student.updates)
+
+
+class InterpolationError(RecoverError):
+    """No line of weights leads from the student to the clean model."""
 
 
 class WeightInterpolation:
@@ -48,9 +52,13 @@ class WeightInterpolation:
 def _adapter_scales(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     base = student.adapter_base or ""
     if not same_model(base, clean):
-        raise RecoverError(
+        raise InterpolationError(
             f"The adapter sits on {base}, not on {clean}, so scaling it does not lead there. "
             "Merge it into full weights first."
+        )
+    if used := beyond_plain_lora(student.model):
+        raise InterpolationError(
+            f"The adapter uses {used}, so scaling it does not lead to {clean}. Merge it into full weights first."
         )
     # Scaling one factor scales the product.
     factors = [
@@ -62,10 +70,14 @@ def _adapter_scales(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
 
 
 def _full_weights(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
+    """A clean model whose head is tied to its embeddings has both names for them, so a student with a head of its own
+    can move there; a student whose head is tied cannot move to two matrices."""
     ours = dict(student.model.named_parameters())
-    theirs = dict(load_causal(clean, next(iter(ours.values())).dtype).named_parameters())
-    if ours.keys() != theirs.keys() or not all(same_but_tokens(name, ours[name], theirs[name]) for name in ours):
-        raise RecoverError(
+    causal = load_causal(clean, next(iter(ours.values())).dtype)
+    theirs, own = dict(causal.named_parameters(remove_duplicate=False)), dict(causal.named_parameters())
+    fits = ours.keys() <= theirs.keys() and own.keys() <= ours.keys()
+    if not fits or not all(same_but_tokens(name, ours[name], theirs[name]) for name in ours):
+        raise InterpolationError(
             f"The models {clean} and {student.path} have different shapes. Choose a clean model of the same shape."
         )
     return [(parameter, _with_rows_of(parameter, theirs[name].detach())) for name, parameter in ours.items()]

@@ -10,6 +10,7 @@ from pipelines.settings.schema import Distill, Settings
 from pipelines.training.probes import ProbeFunction, ProbeResult
 from pipelines.training.warm_start import ENOUGH, NOTHING_LOST, WarmStart, WarmStartPlan, warm_start
 from recovery.lab import BASE
+from recovery.models.interpolation import InterpolationError
 from recovery.models.students import Student, load_student
 
 AUTO = Settings(lora_rank=0, distill=Distill(warm_start="auto"))
@@ -55,6 +56,21 @@ def distance(student: Student) -> float:
     """The distance left to the clean model: 1 before any move."""
     clean = load_student(str(BASE))
     return float((student.trainable()[0] - clean.trainable()[0]).detach().mean())
+
+
+def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_share_that_was_named_is_refused(
+    student: Student, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_line(*_: object) -> None:
+        raise InterpolationError("The adapter uses DoRA.")
+
+    monkeypatch.setattr("pipelines.training.warm_start.WeightInterpolation", no_line)
+    named = AUTO.model_copy(update={"distill": Distill(warm_start=0.3)})
+    assert start(student, AUTO, KEPT, LOST).share is None
+    assert start(student, DEFAULT, KEPT, LOST).share is None
+    assert start(student, named, WarmStartPlan(clean, rejected=True), LOST).share is None
+    with pytest.raises(InterpolationError):
+        start(student, named, KEPT, LOST)
 
 
 LOST, KEPT, ALWAYS = (0.5, 0.8), WarmStartPlan(clean), WarmStartPlan(clean, 0.2, always=True)

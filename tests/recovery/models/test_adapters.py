@@ -10,7 +10,7 @@ from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
-from recovery.models.interpolation import WeightInterpolation, merge
+from recovery.models.interpolation import InterpolationError, WeightInterpolation, merge
 from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
 from recovery.objectives import CrossEntropy
 from recovery.samples import Batch, Sample
@@ -133,6 +133,53 @@ def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first:
     )
     clean = load_student(base, frozen=True)
     assert torch.equal(logits(WeightInterpolation(student, base).move_to(1.0)), logits(clean))
+
+
+@pytest.mark.parametrize(
+    ("options", "used"),
+    [
+        ({"use_dora": True}, "DoRA"),
+        ({"modules_to_save": ["embed_tokens"]}, "saved modules"),
+        ({"target_modules": ["q_proj", "embed_tokens"]}, "embeddings"),
+    ],
+)
+def test_an_adapter_that_scaling_does_not_undo_is_not_interpolated(
+    tmp_path: Path, base: str, options: dict[str, object], used: str
+) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(**{"r": 2, "target_modules": ["q_proj"]} | options)  # type: ignore[arg-type]
+    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "adapter")
+    shutil.copytree(base, tmp_path / "adapter", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+    with pytest.raises(InterpolationError, match=f"The adapter uses {used}, so scaling it does not lead to"):
+        WeightInterpolation(load_student(str(tmp_path / "adapter")), base)
+
+
+def test_another_method_than_lora_is_named(base: str) -> None:
+    from peft import IA3Config, get_peft_model
+
+    config = IA3Config(target_modules=["k_proj"], feedforward_modules=[])
+    assert adapters.beyond_plain_lora(get_peft_model(load_causal(base, torch.float32), config)) == (
+        "another method than LoRA"
+    )
+
+
+def test_a_head_of_its_own_moves_to_the_clean_models_tied_one_and_not_the_other_way_round(
+    tmp_path: Path, base: str
+) -> None:
+    tied, untied = load_causal(base, torch.float32), load_causal(base, torch.float32)
+    untied.config.tie_word_embeddings = False
+    untied.lm_head.weight = torch.nn.Parameter(untied.lm_head.weight.detach() + 0.1)
+    untied.save_pretrained(tmp_path / "untied")
+    shutil.copytree(
+        base, tmp_path / "untied", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json")
+    )
+    student = load_student(str(tmp_path / "untied"))
+    assert not torch.equal(student.causal.lm_head.weight, tied.lm_head.weight)
+    WeightInterpolation(student, base).move_to(1.0)
+    assert torch.equal(student.causal.lm_head.weight, tied.lm_head.weight)
+    with pytest.raises(InterpolationError, match="different shapes"):
+        WeightInterpolation(load_student(base), str(tmp_path / "untied"))
 
 
 def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, first: Path) -> None:
