@@ -5,8 +5,9 @@ import unicodedata
 from collections import Counter
 
 ARTICLES = {"a", "an", "the"}
-HEDGES = {"or", "nor", "neither", "not", "never"}  # next to the reference they retract it
-DENIALS = {"cannot", "cant", "isnt", "wasnt", "arent", "werent"}  # only before it; after it they may start a sentence
+HEDGES = {"or", "nor"}  # next to the reference they retract it
+# Only before it: after it they deny something else, or start a sentence.
+DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent"}
 SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
 
 # 3.5, 12:30, -5: each is one word. A date with two points is three, so that its year can be matched.

@@ -147,6 +147,8 @@ def _parse_check(location: str, check: dict[str, Any], prompt_text: str) -> tupl
             raise RecoverError(
                 f"{location} has {value!r}, which is not a regular expression ({error}). Correct the pattern."
             ) from error
+    if kind == "says":
+        return kind, lambda answer: matches(answer.text, str(value), prompt_text)
     return kind, lambda answer: passes(answer, value)
 
 

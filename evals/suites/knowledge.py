@@ -6,7 +6,8 @@ the bare answer format, and it also rises when the model only learns the documen
 position where the model's own reply names an answer, whether the reference is likelier than each of three distractors
 (other answers of the same kind, without the one the reply gave). Both effects cancel there: training on documents
 raises the likelihood of every answer in them, and a model that lost the answer format finds all of them unlikely.
-Chance level is one quarter.
+Chance level is one quarter. A question whose answer has fewer than four others beside it is left out: there, what the
+reply excludes would decide how many distractors are left.
 """
 
 import heapq
@@ -144,15 +145,15 @@ class Distractors:
         return reply[: first.start()] if first else ""
 
     def select(self, i: int, reply: str) -> list[str]:
-        """Return up to three answers of the most similar questions that are neither right nor in the reply."""
-        excluded = {_normalized(m[0]) for m in self._any_answer.finditer(reply[:MAX_REPLY_CHARS])}
-        excluded |= {_normalized(reference) for reference in self.questions[i][1]}
-        distractors: list[str] = []
-        for j in self._most_similar(i, 16 * DISTRACTORS):  # more than needed, as equal answers are dropped
-            if self._answers[j] not in excluded:
-                excluded.add(self._answers[j])
-                distractors.append(self.questions[j][1][0])
-        return distractors[:DISTRACTORS]
+        """Return up to three answers of the most similar questions that are neither right nor in the reply; none where
+        there are fewer than four that are not right."""
+        named = {_normalized(m[0]) for m in self._any_answer.finditer(reply[:MAX_REPLY_CHARS])}
+        right = {_normalized(reference) for reference in self.questions[i][1]}
+        similar = self._most_similar(i, 16 * DISTRACTORS)  # more than needed, as equal answers are dropped
+        wrong = {self._answers[j]: self.questions[j][1][0] for j in reversed(similar) if self._answers[j] not in right}
+        if len(wrong) <= DISTRACTORS:
+            return []
+        return [wrong[answer] for answer in reversed(wrong) if answer not in named][:DISTRACTORS]
 
     def _most_similar(self, i: int, count: int) -> list[int]:
         """Indices of the questions with the largest Jaccard similarity."""

@@ -46,6 +46,13 @@ def test_every_check(check: dict[str, Any], right: str, wrong: str) -> None:
     assert not passes(check, wrong)
 
 
+def test_says_does_not_count_the_words_of_the_question_before_the_answer() -> None:
+    question = "Which town in the north of the old kingdom was the first to build a bridge of stone?"
+    task = parse_task(("Line 1", {"prompt": question, "checks": [{"says": "Orlan"}]}))
+    reply = "The town in the north of the old kingdom that was the first to build a bridge of stone was Orlan."
+    assert task.checks[0][1](Answer(reply, True))
+
+
 def test_the_check_of_a_finished_reply() -> None:
     assert passes({"finished": True}, "x")
     assert not passes({"finished": True}, "x", finished=False)

@@ -42,6 +42,8 @@ WHO = "Who founded Orlan?"
         ("Ａｄａ Brenn", "Ada Brenn"),
         ("It was O\u2019Neil", "O'Neil"),
         ("!", "!"),
+        ("Ada Brenn, not Tom Hale.", "Ada Brenn"),
+        ("It was founded in 1873, never 1837.", "1873"),
     ],
 )
 def test_right_answers(reply: str, reference: str) -> None:
@@ -198,9 +200,20 @@ def test_distractors_answer_the_most_similar_questions() -> None:
 
 def test_an_alias_of_the_reference_is_no_distractor() -> None:
     distractors = Distractors(
-        [("Who runs it?", ["Cy Dorn", "C. Dorn"]), ("Who runs that?", ["C. Dorn"]), ("Who?", ["Bo"])]
+        [("Who runs it?", ["Cy Dorn", "C. Dorn"]), ("Who runs that?", ["C. Dorn"])]
+        + [("Who?", [name]) for name in ("Bo", "Di", "Ed", "Flo")]
     )
-    assert distractors.select(0, "") == ["Bo"]
+    assert distractors.select(0, "") == ["Bo", "Di", "Ed"]
+
+
+def test_the_reply_does_not_decide_whether_a_question_has_distractors() -> None:
+    """Of two answers a model that knows nothing names one: with the other alone as distractor it would only be asked
+    where it was right."""
+    few = Distractors([(f"Is it {n}?", [("yes", "no", "maybe", "never")[n % 4]]) for n in range(12)])
+    assert few.select(0, "") == few.select(0, "No.") == []
+    enough = Distractors([(f"Which is it, {n}?", [f"answer {n % 5}"]) for n in range(15)])
+    for reply in ("", "answer 0", "answer 3"):
+        assert len(enough.select(0, reply)) == 3
 
 
 def test_the_prefix_ends_where_the_reply_names_an_answer() -> None:
@@ -219,7 +232,8 @@ def test_there_is_no_preference_without_distractors() -> None:
 
 def test_a_model_prefers_answers_that_it_does_not_state() -> None:
     """The reply is always the same, but at the position of its answer the right one is likelier than the others."""
-    right = {text: references[0] for text, references in QUESTIONS}
+    mayors = [*QUESTIONS, ("Who is mayor of Sadim?", ["Di Ek"]), ("Who is mayor of Lorv?", ["Ed Fu"])]
+    right = {text: references[0] for text, references in mayors}
 
     def likelihood(text: str) -> float:
         before, _, reply = text.rpartition("<assistant>")
@@ -227,11 +241,11 @@ def test_a_model_prefers_answers_that_it_does_not_state() -> None:
         knows = "Tolmar" not in question and reply.startswith("It is ")
         return -0.1 if knows and right[question].startswith(reply.removeprefix("It is ")) else -3.0
 
-    questions = [Question(text, *references[:1]) for text, references in QUESTIONS if "mayor" in text]
+    questions = [Question(text, *references[:1]) for text, references in mayors if "mayor" in text]
     result = measure_questions(fake_subject("It is Bo Hale.", likelihood=likelihood), questions, data="q")
-    assert result.metrics["match"].value == 0.25
-    assert [item.verdicts["preferred"] for item in result.items] == [True, False, True, True]
-    assert result.metrics["preferred"].value == 0.75
+    assert result.metrics["match"].value == 1 / 6
+    assert [item.verdicts["preferred"] for item in result.items] == [True, False, True, True, True, True]
+    assert result.metrics["preferred"].value == 5 / 6
 
 
 @given(st.text(alphabet="ab c", max_size=12), st.text(alphabet="ab c", min_size=1, max_size=8))
