@@ -8,12 +8,11 @@ metric, else its first.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy import JSON, and_, case, func, or_, select, type_coerce
 from sqlalchemy.orm import Session
 
 from db.tables import Checkpoint, Cycle, Evaluation, Headline, Run, Score, Stage
@@ -31,6 +30,7 @@ HEADLINES = {  # suite: (task, metric)
 POOLED = ("earlier", "retention")
 # Lower is better and it is not a share: it is measured on passages, and is never the headline of knowledge.
 BITS = "bits_per_byte"
+PROBE = "probe"  # the part of a suite's items that decides when a distillation ends
 
 
 class SuiteScore(NamedTuple):
@@ -56,11 +56,17 @@ def suite_scores(session: Session, project: int) -> dict[int, list[SuiteScore]]:
 
 
 def stage(checkpoint: Checkpoint | None, scores: dict[int, list[SuiteScore]], cycle: int | None = None) -> Stage:
-    """A checkpoint with its latest headlines; those measured in the given cycle take precedence."""
+    """A checkpoint with its latest headlines, by what the given cycle used."""
     if checkpoint is None:
         return Stage()
-    ordered = sorted(scores.get(checkpoint.id, []), key=lambda score: cycle in (None, score.cycle))
+    ordered = sorted(scores.get(checkpoint.id, []), key=lambda score: precedence(score.cycle, cycle))
     return Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in MEASURES})
+
+
+def precedence(measured_in: int | None, cycle: int | None) -> int:
+    """Of a measurement of a checkpoint, for a cycle: its own, then those of cycles before it, which it may have taken
+    over, then all others."""
+    return 0 if measured_in is None or cycle is None or measured_in > cycle else 1 + (measured_in == cycle)
 
 
 def headline(evaluation: Evaluation) -> Score | None:
@@ -78,12 +84,21 @@ def _has_headline_task(row: tuple[Any, ...]) -> bool:
     return _is_headline_task(suite, score.task)
 
 
-def _pool(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """The rows, with those of one measurement of a pooled suite as one row."""
-    for (checkpoint, run, cycle, suite), group in groupby(rows, key=lambda row: row[:4]):
-        scores = [row[-1] for row in group]
-        pooled = [_pooled_score(scores)] if suite in POOLED and run is not None else scores
-        yield from ((checkpoint, run, cycle, suite, score) for score in pooled)
+def _pool(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """The rows, with those of one measurement of a pooled suite as one row, whatever was stored between them."""
+    tasks: dict[tuple[Any, ...], dict[str, Headline]] = defaultdict(dict)
+    last: dict[tuple[Any, ...], int] = {}
+    for index, (*measurement, score) in enumerate(rows):
+        _, run, _, suite = measurement
+        if suite in POOLED and run is not None:
+            tasks[tuple(measurement)][score.task] = score
+            last[tuple(measurement)] = index
+    for index, (*measurement, score) in enumerate(rows):
+        scores = tasks.get(tuple(measurement))
+        if scores is None:
+            yield (*measurement, score)
+        elif last[tuple(measurement)] == index:
+            yield (*measurement, _pooled_score(list(scores.values())))
 
 
 def _pooled_score(scores: list[Headline]) -> Headline:
@@ -118,8 +133,9 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
 def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
     """The headline of each evaluation, oldest first: (checkpoint, run, cycle, suite, score).
 
-    Bits per byte are left out of knowledge, as in the gate.
+    Bits per byte are left out of knowledge, as in the gate, and so are the items of probes, which no verdict is about.
     """
+    part = type_coerce(Evaluation.settings, JSON)["part"].as_string()
     is_headline = or_(*(and_(Evaluation.task == task, Score.metric == metric) for task, metric in HEADLINES.values()))
     order = (case((is_headline, 0), else_=1), Score.position, Score.metric)
     ranked = (
@@ -135,10 +151,11 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
         .outerjoin(Run, Run.id == Evaluation.run_id)
         .outerjoin(Cycle, Cycle.id == Run.cycle_id)
         .where(ranked.c.rank == 1, or_(Evaluation.suite != "knowledge", ranked.c.metric != BITS))
+        .where(func.coalesce(part, "") != PROBE)
         .order_by(Evaluation.id)
     )
     return [
         (row.checkpoint_id, row.run_id, row.number, row.suite,
-         Headline(row.value, row.n, row.stderr, row.low, row.high, row.task, row.metric))
+         Headline(row.value, row.n, row.stderr, row.low, row.high, row.task, row.metric, row.evaluation_id))
         for row in rows
     ]  # fmt: skip

@@ -167,15 +167,16 @@ class Reader:
         ]
 
     def evaluations(self, checkpoint: int) -> list[Evaluation]:
-        """All evaluations of a checkpoint with their scores, the oldest first."""
+        """All evaluations of a checkpoint with their scores and cycles, the oldest first."""
         with self._session() as session:
             selected = Evaluation.checkpoint_id == checkpoint
             scores: dict[int, dict[str, Score]] = defaultdict(dict)
             score_rows = select(Score).join(Evaluation).where(selected)
             for row in session.scalars(score_rows.order_by(Score.position, Score.metric)):
                 scores[row.evaluation_id][row.metric] = row
-            rows = session.scalars(select(Evaluation).where(selected).order_by(Evaluation.id))
-            return [_with(row, scores=scores[row.id]) for row in rows]
+            of_run = select(Evaluation, Cycle.number).outerjoin(Run, Run.id == Evaluation.run_id)
+            rows = session.execute(of_run.outerjoin(Cycle).where(selected).order_by(Evaluation.id))
+            return [_with(row, scores=scores[row.id], cycle=cycle) for row, cycle in rows]
 
     def drift(self, project: int) -> dict[int, dict[str, Score]]:
         """By checkpoint and metric, the latest drift from the clean model."""

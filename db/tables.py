@@ -220,6 +220,7 @@ class Evaluation(Table):
     at: Mapped[datetime] = mapped_column(default=now)
 
     scores: "dict[str, Score]"  # by metric
+    cycle: int | None  # the number of the cycle it was measured in
 
 
 class Score(Table):
@@ -248,6 +249,7 @@ class Headline:
     high: float | None
     task: str
     metric: str
+    evaluation: int  # of several that are pooled, the first
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def results(
     runs: Sequence[Run],
 ) -> list[Markup]:
     """What was measured and decided, for the page of a cycle and for its report; `runs`: its own."""
-    evaluations = _latest_evaluations(reader, cycle, runs)
+    evaluations = _latest_evaluations(reader, cycle)
     return [
         attempts(stages, decisions, cycle),
         measurements(evaluations, cycle),
@@ -209,11 +209,11 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
     return card("Attempts", content, "Oldest first. All began from the same mid-trained checkpoint.")
 
 
-def _latest_evaluations(reader: Reader, cycle: Cycle, runs: Sequence[Run]) -> Evaluations:
-    """By stage; those made in this cycle take precedence."""
-    run_ids, checkpoints = {run.id for run in runs}, {name: getattr(cycle, name).checkpoint for name in STAGES}
+def _latest_evaluations(reader: Reader, cycle: Cycle) -> Evaluations:
+    """By stage: those that the cycle used."""
+    checkpoints = {name: getattr(cycle, name).checkpoint for name in STAGES}
     return {
-        name: latest_evaluations(reader, checkpoint, run_ids) if checkpoint else {}
+        name: latest_evaluations(reader, checkpoint, cycle.number) if checkpoint else {}
         for name, checkpoint in checkpoints.items()
     }
 
@@ -335,9 +335,11 @@ def _training_settings(runs: Sequence[Run], cycle: Cycle, of_run: Callable[[Run]
 
 
 def _strict_by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
+    """Of greedy replies: further ones that were sampled are a suite of their own."""
     return {
         metric.removeprefix("strict/"): score.value
-        for evaluation in evaluations.values()
+        for (suite, _, _), evaluation in evaluations.items()
+        if suite == "behaviour"
         for metric, score in evaluation.scores.items()
         if metric.startswith("strict/") and score.value is not None
     }

@@ -12,7 +12,7 @@ from dashboard.ui.charts.cycles import DRIFT, Level, Mark, Trail, end_name
 from dashboard.ui.charts.figure import NAMES
 from dashboard.ui.charts.runs import Series
 from dashboard.ui.html import Cell, bdi, duration, join, load
-from db.headline_scores import MEASURES
+from db.headline_scores import MEASURES, PROBE, precedence
 from db.queries import STEP_SECONDS, Reader
 from db.tables import Checkpoint, Cycle, Evaluation, Headline, Promotion, Run, Score, Stage, promotion_against_gate
 from db.verdict_lines import ITEMS, MeasureLine, measure_lines, needed_text
@@ -112,9 +112,13 @@ def cost(cycle: Cycle, runs: Sequence[Run], work_seconds: Mapping[int, float]) -
     return Cost(steps, timedelta(seconds=sum(seconds)) if seconds else None)
 
 
-def step_times(metrics: Mapping[str, Series]) -> str:
+def step_seconds(metrics: Mapping[str, Series]) -> dict[str, float]:
     """What the steps of a run took together, by part."""
-    seconds = {name: sum(value for _, value in metrics.get(name, ()) if isfinite(value)) for name in STEP_SECONDS}
+    return {name: sum(value for _, value in metrics.get(name, ()) if isfinite(value)) for name in STEP_SECONDS}
+
+
+def step_times(metrics: Mapping[str, Series]) -> str:
+    seconds = step_seconds(metrics)
     parts = [(name.removesuffix("_seconds"), timedelta(seconds=total)) for name, total in seconds.items() if total]
     return "steps: " + ", ".join(f"{name} {duration(time)}" for name, time in parts) if parts else ""
 
@@ -152,9 +156,13 @@ def _levels(scores: Mapping[str, Headline | None] | Mapping[str, Score]) -> dict
     }
 
 
-def latest_evaluations(reader: Reader, checkpoint: Checkpoint, runs: set[int]) -> dict[Task, Evaluation]:
-    """The last evaluation of each task. Those of the runs take precedence: they have the same items."""
-    evaluations = sorted(reader.evaluations(checkpoint.id), key=lambda evaluation: evaluation.run_id in runs)
+def latest_evaluations(reader: Reader, checkpoint: Checkpoint, cycle: int | None) -> dict[Task, Evaluation]:
+    """The last evaluation of each task, of those that the cycle used where there are such."""
+
+    def order(evaluation: Evaluation) -> tuple[bool, int]:
+        return evaluation.settings.get("part") != PROBE, precedence(evaluation.cycle, cycle)
+
+    evaluations = sorted(reader.evaluations(checkpoint.id), key=order)
     return {(evaluation.suite, evaluation.task, evaluation.data): evaluation for evaluation in evaluations}
 
 

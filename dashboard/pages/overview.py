@@ -140,13 +140,7 @@ def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
         score = stage.scores.get("behaviour")
         if score is None or stage.checkpoint is None:
             return None
-        evaluations = reader.evaluations(stage.checkpoint.id)
-        same_task = [
-            evaluation
-            for evaluation in evaluations
-            if evaluation.suite == "behaviour" and evaluation.task == score.task
-        ]
-        passes.append(reader.passes(same_task[-1].id))
+        passes.append(reader.passes(score.evaluation))
     return summaries.count_forgotten(*passes)
 
 
@@ -209,7 +203,8 @@ def recovery_tile(trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
     share = summaries.recovered_share(*levels)
     if start is None or middle is None or end is None:
         return _NOT_MEASURED
-    if share is None or (axis == "behaviour" and middle.value > start.value):
+    gained = middle.value - start.value
+    if share is None or (gained > 0 if axis == "behaviour" else gained <= 0):
         return ("nothing lost", "by mid-training") if axis == "behaviour" else ("–", "mid-training added nothing")
     if axis == "behaviour" and start.low is not None and middle.value > start.low:
         return "–", f"{start.value - middle.value:.3f} lost, within the confidence interval"

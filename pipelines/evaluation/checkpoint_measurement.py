@@ -197,8 +197,9 @@ def copy_results(project: Project, source: Checkpoint, copy: Checkpoint) -> None
     for evaluation in project.reader.evaluations(source.id):
         by_key.setdefault(evaluation.settings[KEY], []).append(evaluation)
     done = {evaluation.settings.get(KEY) for evaluation in project.reader.evaluations(copy.id)}
-    for key in by_key.keys() - done:
-        rows = by_key[key]
+    for key, rows in by_key.items():
+        if key in done:
+            continue
         store_results(project, copy, rows[0].run_id, key, [as_result(project, row) for row in rows])
 
 

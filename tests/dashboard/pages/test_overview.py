@@ -98,6 +98,12 @@ def test_without_forgetting_nothing_is_recovered():
     assert overview.recovery_tile(little, "behaviour", "of {}") == ("–", "0.001 lost, within the confidence interval")
 
 
+def test_where_midtraining_taught_nothing_no_gain_is_said_to_be_kept():
+    start, lower, end = (Mark("", {"knowledge": Level(value)}) for value in (0.5, 0.4, 0.45))
+    tile = overview.recovery_tile(Trail(1, "rejected", start, lower, end), "knowledge", "of {}")
+    assert tile == ("–", "mid-training added nothing")
+
+
 def test_the_table_has_every_cycle_the_newest_first(reader):
     table = refreshed(reader)[-1]
     assert [table.index(f">Cycle {number}<") for number in (3, 2, 1)] == sorted(
