@@ -101,9 +101,8 @@ def _sides(request: PageRequest, measured: Sequence[Checkpoint]) -> list[Side]:
     selected = [by_id[id] for id in dict.fromkeys(ids) if id in by_id]
     if not any(request.query.get(side) for side in SIDES):
         selected = list(dict.fromkeys([*measured[:1], *measured[-1:]]))
-    cycles = {checkpoint.cycle for checkpoint in selected}
-    runs = {run.id for run in request.reader.runs(request.project.id) if run.cycle in cycles}
-    return [Side(checkpoint, latest_evaluations(request.reader, checkpoint, runs)) for checkpoint in selected]
+    cycle = max((checkpoint.cycle for checkpoint in selected if checkpoint.cycle), default=None)
+    return [Side(checkpoint, latest_evaluations(request.reader, checkpoint, cycle)) for checkpoint in selected]
 
 
 def _suggestions(request: PageRequest, measured: Sequence[Checkpoint], unmeasured: Sequence[Checkpoint]) -> list[str]:
@@ -144,18 +143,19 @@ def _scores(request: PageRequest, sides: Sequence[Side], tasks: Sequence[Task]) 
     for key in tasks:
         suite, task, data = key
         cells = [Cell(_html.task(suite, task, data), "", f"{task} {data}")]
-        passes = request.reader.passes(sides[0].evaluations[key].id)
+        passes, graded = request.reader.passes(sides[0].evaluations[key].id), _is_graded(request, sides, key)
         for index, side in enumerate(sides):
             evaluation = side.evaluations.get(key)
             cells.append(number(headline(evaluation) if evaluation else None))
             if index:
                 flips = count_flips(passes, request.reader.passes(evaluation.id)) if evaluation else None
-                cells.append(_flips_cell(flips) if flips else Cell(nothing()))
+                cells.append(Cell("graded") if flips and graded else _flips_cell(flips) if flips else Cell(nothing()))
         rows.append(cells)
     columns = ["Task", sides[0].checkpoint.reference]
     for side in sides[1:]:
         columns += [side.checkpoint.reference, "lost / gained"]
     note = "With 95 % confidence intervals. p: probability of so uneven a split between equally good models (McNemar)."
+    note += " Graded: items do not pass or fail."
     return card("Scores", table("Scores side by side", columns, rows, save="compare"), note)
 
 
@@ -169,7 +169,10 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
     matching = [row for row in rows if matches_filter(row, kind, text, show)]
     last = max(0, (len(matching) - 1) // PAGE_SIZE)
     index = min((request.number("page") or 1) - 1, last)
-    body = join(_row(request, sides, row, kind) for row in matching[index * PAGE_SIZE : (index + 1) * PAGE_SIZE])
+    graded = _is_graded(request, sides, task)
+    body = join(
+        _row(request, sides, row, kind, graded) for row in matching[index * PAGE_SIZE : (index + 1) * PAGE_SIZE]
+    )
     query = {name: request.query[name] for name in QUERY_NAMES if name in request.query}
     previous = link("compare", "← previous", **query, page=index) if index else ""
     following = link("compare", "next →", **query, page=index + 2) if index < last else ""
@@ -178,7 +181,7 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
     return card(f"Answers to {_name(task)}", content, f"{len(matching)} of {len(rows)} items")
 
 
-def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | None], kind: str) -> Markup:
+def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | None], kind: str, graded: bool) -> Markup:
     prompt = next(item.prompt for item in items if item is not None)
     answers = [item.answer if item else "" for item in items]
     columns = []
@@ -189,7 +192,7 @@ def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | Non
         columns.append((side.checkpoint.reference, item, pieces, names))
     ids = ",".join(str(side.checkpoint.id) for side in sides)
     may_try = request.actions.generate is not None and len(prompt) < MAX_PLAYGROUND_PROMPT
-    return _html.item(prompt, link("try", "Try it", of=ids, prompt=prompt) if may_try else "", columns)
+    return _html.item(prompt, link("try", "Try it", of=ids, prompt=prompt) if may_try else "", columns, graded)
 
 
 def _flips_cell(flips: Flips) -> Cell:
@@ -197,6 +200,16 @@ def _flips_cell(flips: Flips) -> Cell:
         return Cell("different items")
     p = f"p = {flips.p_value:.3f}" if flips.p_value >= 0.001 else "p < 0.001"
     return Cell(_html.flips(flips, p), "number", f"-{flips.lost}/+{flips.gained} {p}")
+
+
+def _is_graded(request: PageRequest, sides: Sequence[Side], task: Task) -> bool:
+    """Whether a headline is another than the share of items that passed: of grades a test would see no losses."""
+    for evaluation in (side.evaluations[task] for side in sides if task in side.evaluations):
+        score, passes = headline(evaluation), request.reader.passes(evaluation.id)
+        share = sum(map(bool, passes.values())) / max(len(passes), 1)
+        if score is None or score.value is None or not math.isclose(share, score.value, abs_tol=1e-6):
+            return True
+    return False
 
 
 def _name(task: Task) -> str:

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from dashboard.actions import ActionError
 from dashboard.pages.cycle import TARGETS, curves_of
-from dashboard.pages.cycle_summary import step_times
-from dashboard.ui.charts.runs import curves
+from dashboard.pages.cycle_summary import step_seconds, step_times
+from dashboard.ui.charts.runs import Series, curves
 from dashboard.ui.html import STAGE_NAMES, bdi, chart_card, clock, duration, join, link, load, size, tiles
 from dashboard.ui.polling import ACTION, Dashboard, NotFound, PageRequest, perform_action, poll, project_version
 from db.column_types import now
@@ -42,7 +42,7 @@ def render(request: PageRequest) -> list[Any]:
     figure = curves(curves_of([run], request.metrics), request.look)
     stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not run.stale
     return [
-        progress(run, request.reader.last_step(run.id), items, step_times(request.metrics.series(run.id)))
+        progress(run, request.reader.last_step(run.id), items, request.metrics.series(run.id))
         + _resource_tiles(resources),
         chart_card("curves", figure) if figure else None,
         _last_rollouts(request, run),
@@ -50,18 +50,19 @@ def render(request: PageRequest) -> list[Any]:
     ]
 
 
-def progress(run: Run, last_step: int | None, items: Mapping[str, float], times: str = "") -> Markup:
-    """Steps or items, speed, remaining time; or that the process seems to have ended. `items` are a measurement's,
-    `times` what the steps took."""
+def progress(run: Run, last_step: int | None, items: Mapping[str, float], metrics: Mapping[str, Series]) -> Markup:
+    """Steps or items, speed, remaining time; or that the process seems to have ended. `items` are a measurement's.
+
+    What is left is told by what the steps took: the time since the start has interruptions in it."""
     last_step = last_step if run.kind in TARGETS else None
     steps = 0 if last_step is None else last_step + 1
     host = bdi(run.host, 80)
     facts = [f"running for {duration(now() - run.started_at)}", join(["on ", host, f", process {run.pid}"])]
-    if times:
+    if times := step_times(metrics):
         facts.append(times)
     if run.steps and steps:
-        left = (run.heartbeat_at - run.started_at) / steps * max(run.steps - steps, 0)
-        facts.insert(0, f"about {duration(left)} left of this run")
+        took = timedelta(seconds=sum(step_seconds(metrics).values())) or run.heartbeat_at - run.started_at
+        facts.insert(0, f"about {duration(took / steps * max(run.steps - steps, 0))} left of this run")
     if run.cancel_requested_at is not None:
         facts.insert(0, "stop requested: it stops after the current step")
     if run.stale:

@@ -1,6 +1,8 @@
 """The content of the pages, requested as a browser does, follows the query of the address."""
 
+import random
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -11,7 +13,7 @@ from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import DONE, TOTAL, Checkpoint, RunInputs
 from tests.dashboard.page_requests import page_html, page_request, parts
-from tests.db.seeded import seed, training_settings, under_way
+from tests.db.seeded import result, seed, training_settings, under_way
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,21 @@ def test_compare_names_the_checkpoints_to_evaluate(tracker, written) -> None:
     assert "recover eval" not in page_html(compare, written)
 
 
+def test_compare_gives_no_test_of_graded_tasks(tracker, written) -> None:
+    seeded = seed(tracker, cycles=1)
+    for checkpoint, value in ((seeded.base, 0.2), (seeded.recovered[0], 0.9)):
+        graded = result("knowledge", value, random.Random(0)) | {"task": "answers", "suite": "knowledge"}
+        items = [item | {"passed": False} for item in graded["items"]]
+        run = tracker.start_run(seeded.project, "eval")
+        tracker.evaluation(checkpoint, run, graded | {"items": items})
+    search = f"?a={seeded.base}&b={seeded.recovered[0]}"
+    html = page_html(compare, written, search)
+    row = html[html.index("<bdi>answers</bdi>") :].split("</tr>")[0]
+    assert "graded" in row
+    assert "p =" not in row
+    assert "p = " in html or "p &lt; " in html or "p < " in html, "tasks that pass or fail have their test"
+
+
 def test_compare_says_what_to_do_with_one_checkpoint_or_none(tracker, written) -> None:
     project = tracker.project("bare", "/bare", "lab")
     tracker.checkpoint(project, "base", "/models/base")
@@ -206,6 +223,15 @@ def test_a_running_run_shows_the_remaining_time(tracker, written) -> None:
         assert parts(live_run, written, actions=cancel)[-1]["visible"] is False
     with pytest.raises(NotFound, match="is interrupted"):
         parts(live_run, written)
+
+
+def test_the_remaining_time_of_a_resumed_run_has_no_interruption_in_it(tracker, written) -> None:
+    run = written.runs(seed(tracker).project)[0]
+    run.started_at = run.heartbeat_at - timedelta(hours=12)
+    run.kind, run.steps, run.stale, run.cancel_requested_at = "distill", 100, False, None
+    series = {"update_seconds": [(step, 60.0) for step in range(20)]}
+    assert "about 1 h 20 min left of this run" in live_run.progress(run, 19, {}, series)
+    assert "about 2 d left of this run" in live_run.progress(run, 19, {}, {}), "before the record has their times"
 
 
 def test_the_live_page_shows_the_items_of_a_measurement(tracker, written) -> None:
