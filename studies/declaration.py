@@ -5,6 +5,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -141,11 +142,15 @@ class Declaration(Part):
             if arm.teacher_context == QUESTIONS:
                 raise ValueError(f"The arm {name} has questions as teacher_context, which say nothing. Name a file.")
             seen.append(name)
-        groups = length_groups(self.answer_tokens)
+        groups, several = length_groups(self.answer_tokens), [n for n, arm in self.arms.items() if arm.cycles > 1]
         for claim in self.claims:
             _require(claim.metric, METRICS, f"The claim {claim.text!r}", "metric")
-            for role in (claim.of, claim.against):
-                _require(role, [*seen, OWN_CYCLE], f"The claim {claim.text!r}")
+            if claim.metric == "earlier" and not {claim.of, claim.against} <= {*several, OWN_CYCLE}:
+                raise ValueError(f"The claim {claim.text!r} is about earlier cycles. Name arms with several cycles.")
+            _require(claim.of, seen, f"The claim {claim.text!r}")
+            _require(
+                claim.against, [*seen, OWN_CYCLE] if claim.metric == "earlier" else seen, f"The claim {claim.text!r}"
+            )
             for group in filter(None, (claim.items, claim.minus_items)):
                 _require(group, groups, f"The claim {claim.text!r}", "group of prompts")
         for name in self.tune.arms if self.tune else ():
@@ -180,7 +185,22 @@ class Study:
         """What runs, and what decides: other sizes are left out."""
         values = self.declared.model_dump(exclude_none=True)
         size = values["sizes"][self.size_name] | ({"base": self.base} if self.base else {})
-        return values | {"sizes": {self.size_name: size}}
+        return values | {"sizes": {self.size_name: size}} | ({"files": self.files} if self.files else {})
+
+    @cached_property
+    def files(self) -> dict[str, str]:
+        """The content, as hashes, of what it names: documents, questions, prompts, and a base on this machine."""
+        data, arms = self.declared.data, self.declared.arms.values()
+        named = [data.docs, data.questions] if data else []
+        named += [name for arm in arms for name in (arm.prompts, arm.teacher_context)]
+        files = {name: path for name in named if name and (path := self.path_of(name)).exists()}
+        if self.base and Path(self.base).exists():
+            files[self.base] = Path(self.base)
+        return {name: _hash_of(path) for name, path in files.items()}
+
+    def path_of(self, name: str) -> Path:
+        """Of a user's file; paths are relative to the declaration."""
+        return (self.folder or Path.cwd()) / Path(name).expanduser()
 
     @property
     def hash(self) -> str:
@@ -275,6 +295,15 @@ def as_assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         f"{name}={as_text(value)}" for name, value in values.items() if "." in name or name in Settings.model_fields
     )
+
+
+def _hash_of(path: Path) -> str:
+    """Of a file, or of all files of a folder with their names."""
+    digest = hashlib.sha256()
+    for file in sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]:
+        with file.open("rb") as content:
+            digest.update(f"{file.relative_to(path)}\n".encode() + hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def _check_settings(part: WithSettings) -> None:

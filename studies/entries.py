@@ -124,8 +124,7 @@ def outcomes(results: Sequence[Result]) -> dict[str, dict[str, dict[str, list[st
     """How every item ended, by suite and task: of a suite's main result, of pooled suites all that pass or fail."""
     kept: dict[str, dict[str, dict[str, list[str]]]] = {}
     for result in results:
-        counts = result.is_pass_rate if result.suite in POOLED else result is main_result(results, result.suite)
-        if counts:
+        if result.is_pass_rate and (result.suite in POOLED or result is main_result(results, result.suite)):
             passed = _with_short_keys(result.passed_by_key())
             kept.setdefault(result.suite, {})[result.task] = {
                 "passed": sorted(key for key in passed if passed[key]),

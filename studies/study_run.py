@@ -387,7 +387,7 @@ def _rows(study: Study, chat: Chat, groups: list[str]) -> Iterator[dict[str, obj
 def _locate(study: Study, name: str | None) -> Path | None:
     if name is None:
         return None
-    path = (study.folder or Path.cwd()) / Path(name).expanduser()
+    path = study.path_of(name)
     if not path.exists():
         raise RecoverError(f"There is no {path}, which the study {study.name} names. Paths are relative to its file.")
     return path

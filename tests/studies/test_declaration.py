@@ -72,6 +72,17 @@ def test_the_hash_changes_with_what_runs_and_with_what_decides_alone() -> None:
     assert len({unchanged, *(one.hash for one in changed)}) == 5
 
 
+def test_the_hash_changes_with_the_documents_that_a_declaration_names(tmp_path: Path) -> None:
+    """Else arms on other documents would be taken for those of this study."""
+    declared = study("[sizes.quick]", '[data]\ndocs = "docs"\n\n[sizes.quick]').declared
+    hashes = set()
+    for name, text in (("a", "One."), ("b", "Two."), ("c", "Two.")):
+        (tmp_path / name / "docs").mkdir(parents=True)
+        (tmp_path / name / "docs" / "1.txt").write_text(text)
+        hashes.add((text, Study("mine", "quick", declared, tmp_path / name).hash))
+    assert len({hash for _, hash in hashes}) == len(hashes) == 2
+
+
 OF_DAMAGED = 'of = "opd"\nagainst = "damaged"'
 WRONG = [  # a part of the declaration, what replaces it, and a part of the sentence
     ('title = "Distillation restores instruction following"\n', "", "title is missing. Add it."),
@@ -84,6 +95,8 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
     ("[arms.opd]", "[arms.clean]", "An arm cannot be called 'clean'. Use letters, digits and hyphens."),
     (OF_DAMAGED, OF_DAMAGED.replace("opd", "grpo"), "names the arm 'grpo', which does not exist."),
     ('metric = "behaviour"', 'metric = "taste"', "names the metric 'taste', which does not exist."),
+    ('metric = "behaviour"', 'metric = "earlier"', "is about earlier cycles. Name arms with several cycles."),
+    (OF_DAMAGED, OF_DAMAGED.replace("damaged", "own-cycle"), "names the arm 'own-cycle', which does not exist."),
     ("source = 0.114", "margin2 = 1.0", "claims.0.margin2 does not exist."),
     ("source = 0.114", 'items = "1-64"', "names the group of prompts '1-64', which does not exist."),
     ("seeds = [1, 2, 3]\n", "seeds = []\n", "sizes.quick.seeds is not right"),

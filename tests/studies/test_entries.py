@@ -103,6 +103,13 @@ def test_keys_that_are_hashes_are_cut_where_they_stay_unique() -> None:
     assert outcomes([of(["65-150/0123456789ab"])])["behaviour"]["ifeval"]["passed"] == ["65-150/01234567"]
     alike = ["0123456789ab", "01234567ffff", "fedcba987654"]
     assert outcomes([of(alike)])["behaviour"]["ifeval"]["passed"] == alike, "all are kept whole"
+
+
+def test_items_that_are_graded_have_no_outcome() -> None:
+    """None of them passes, so every difference would be zero, and any loss supported as none."""
+    items = [Item(str(n), "", "", passed=False, verdicts={}) for n in range(4)]
+    graded = Result("passages", "knowledge", "docs", {"bits_per_byte": Metric.from_values([1.2] * 4)}, items, {}, 1.0)
+    assert outcomes([graded]) == {}
     assert outcomes([of(["a-key-of-mine"])])["behaviour"]["ifeval"]["passed"] == ["a-key-of-mine"]
 
 
