@@ -3,8 +3,9 @@
 Each criterion that failed asks for one change: the first thing to try, not a search.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from db.tables import Cycle, Run
@@ -38,6 +39,7 @@ class Attempt:
     settings: Mapping[str, Any]  # as a run stores them
     steps: int  # taken
     planned: int  # at most
+    given: Mapping[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
 
     def distill(self, name: str) -> Any:
         return (self.settings.get("distill") or {}).get(name)
@@ -56,12 +58,14 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAt
     if cycle.status != "rejected" or midtrained is None or midtrained.deleted_at or recovered is None or run is None:
         return None
     steps = recovered.step or 0
-    return advise(cycle.verdict or {}, Attempt(run.settings, steps, run.steps or steps), student)
+    attempt = Attempt(run.settings, steps, run.steps or steps, run.inputs.given or {})
+    return advise(cycle.verdict or {}, attempt, student)
 
 
 def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> NextAttempt | None:
     """The advice on an attempt; None if it passed, or was to teach something new. `student`: what it started from,
-    unless that is the default."""
+    unless that is the default. The command has the settings that were given; files and limits are for a person to add.
+    """
     changes: dict[str, Change] = {}
     is_restoring = attempt.distill("recipe") in RESTORING and attempt.distill("teacher_weight") in (None, 1)
     for change in _changes(verdict, attempt) if is_restoring and not verdict.get("passed") else ():
@@ -70,7 +74,17 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
         return None
     command = ["recover distill", *([f"--student {student}"] if student else []), "--teacher base"]
     flags = [f"{change.flag}{change.value}" for change in changes.values()]
-    return NextAttempt(tuple(change.text for change in changes.values()), " ".join([*command, *flags]), " ".join(flags))
+    command += [*_given(attempt.given, changes), *flags]
+    return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command), " ".join(flags))
+
+
+def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
+    """The flags of an attempt's settings, but for those that are changed."""
+    for name, value in given.items():
+        flag = {"distill.recipe": "--recipe ", "distill.warm_start": "--warm-start "}.get(name, f"--set {name}=")
+        if not name.startswith("midtrain.") and flag not in changed:
+            text = "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            yield f"{flag}{shlex.quote(text)}"
 
 
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:

@@ -16,6 +16,7 @@ from db.tables import Checkpoint, Decision, Promotion, RunInputs
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task
+from evals.suites.training_texts import has_conversations
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.checkpoint_measurement import (
     StopRule,
@@ -39,7 +40,7 @@ from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.midtrain import midtrain
-from pipelines.training.probes import DistillProbe, probe_set
+from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
 from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
@@ -80,6 +81,7 @@ class Cycle(Stage):
     """The stages of one job, recorded under one cycle."""
 
     answer: Answer | None = None  # in place of the gate's
+    known: float | None = None  # what a fine-tune knew of its new knowledge before the moves of a repair
 
     def run(self) -> Outcome:
         prompts = self.files.read(self.settings.distill, self.job.seed)
@@ -181,7 +183,12 @@ class Cycle(Stage):
         plan = probe_set(self.job.eval_plan, self.settings.distill.probe_items)
         of_clean = plan if plan.probe_all else replace(plan, suite="behaviour")
         clean = self._measure(self.project.clean, "the clean model on the probe set", of_clean, "probe")
-        return DistillProbe(self.settings.gate, plan, clean, self._suites)
+        if plan.passages and has_conversations(plan.passages) and not plan.probe_all:
+            # The likelihood of answers has a floor: what the clean model finds them.
+            clean += self._measure(
+                self.project.clean, "the clean model on the probe set", replace(plan, suite="knowledge"), "probe/floor"
+            )
+        return DistillProbe(self.settings.gate, plan, clean, self._suites, self.known)
 
     def _measure_clean(self, final: EvalPlan) -> list[Result]:
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
@@ -290,12 +297,12 @@ class Cycle(Stage):
         assert behaviour is not None
         damaged = None if before is after else main_result(before, "behaviour")
         others = self._others(clean, before, after)
-        can_measure = partial(self.job.eval_plan.can_measure, named=self._suites)
+        can_measure = partial(self._final_plan().can_measure, named=self._suites)
         return judge(self._gate, reference, behaviour, others, samples, damaged, can_measure)
 
     def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
-        best = max((k.headline.value for k in in_cycle if k is not None), default=None)
+        best = best_knowledge(self.known, *(k.headline.value for k in in_cycle if k is not None))
         current, past = earlier_results(after), {past.cycle: past for past in self.past_cycles()}
         earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
@@ -333,5 +340,5 @@ class Cycle(Stage):
         planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
         read = last and last.damaged.checkpoint  # its path is another once a project was moved
         is_default = read is not None and read.id == student.id
-        attempt = Attempt(settings.model_dump(), distilled.steps, planned)
+        attempt = Attempt(settings.model_dump(), distilled.steps, planned, self.job.given)
         return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))

@@ -76,7 +76,8 @@ class Demo:
     def documents_alone(self) -> tuple[Models, Verdict]:
         """Mid-train on the documents alone, measure, and reject the result, whatever it lost: it is a comparison."""
         project, tracker = self.project, self.project.tracker
-        job = prepare_job(project, self._request("midtrain", DOCUMENTS_ONLY, NO_PROBES, *self.shortened))
+        request = self._request("midtrain", DOCUMENTS_ONLY, NO_PROBES, *self.shortened)
+        job = prepare_job(project, request, start=project.clean)
         shortened = "; with settings that make it short" if self.shortened else ""
         log.info(f"Part 1 of {1 if self.quick else 2}: the model reads the documents alone{shortened}")
         trained = run_job(project, job)
@@ -91,7 +92,8 @@ class Demo:
 
     def cycle(self) -> tuple[Models, Outcome]:
         request = self._request("cycle", NO_PROBES, NO_SAMPLES, *self.shortened)
-        outcome = run_job(self.project, prepare_job(self.project, request))
+        # A demo that is run again begins with the clean model, too.
+        outcome = run_job(self.project, prepare_job(self.project, request, start=self.project.clean))
         assert isinstance(outcome, Outcome)
         return {"clean": outcome.clean, "mid-trained": outcome.damaged, "recovered": outcome.recovered}, outcome
 

@@ -17,7 +17,7 @@ from evals.suites.knowledge import read_questions
 from evals.suites.training_texts import Conversation, encode_conversation
 from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
 from pipelines.documents.corpus import Corpus, is_hub_id, read_corpus, sample_passages, save_snapshot
-from pipelines.evaluation.evaluation_plan import EvalPlan
+from pipelines.evaluation.evaluation_plan import EvalPlan, midtrainings
 from pipelines.job import Job, store_context, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.model_loading import check_servers
@@ -166,15 +166,22 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     }
 
 
-def prepare_job(project: Project, request: Request, job_id: str | None = None, *, is_alone: bool = True) -> Job:
+def prepare_job(
+    project: Project,
+    request: Request,
+    job_id: str | None = None,
+    *,
+    is_alone: bool = True,
+    start: Checkpoint | None = None,
+) -> Job:
     """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
-    how long the last one took."""
+    how long the last one took. `start` is what is mid-trained, by default the current checkpoint."""
     (settings, _, given), teacher, documents, conversations = check_request(project, request)
     check_servers(project.base, settings, teacher.addresses if isinstance(teacher, Served) else None)
     if is_alone and project.row and (last := last_time(project, request.command)):
         log.info(last)
     student = None if request.midtrains else _student(project, request)
-    start = student or project.current
+    start = student or start or project.current
     plan = eval_plan(project, request, start, student)
     if request.command != "midtrain":  # otherwise nothing is measured
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
@@ -313,10 +320,10 @@ def _student(project: Project, request: Request) -> Checkpoint:
 
 
 def eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:
-    """Without questions of its own, a distillation uses what its student's mid-training was given."""
+    """Without questions of its own, a distillation uses what the last mid-training behind its student was given."""
     questions, passages = store_questions(project, request.questions), None
-    if questions is None and student is not None and student.run_id:
-        run = project.reader.run(student.run_id)
+    if questions is None and student is not None:
+        run = next(midtrainings(project, [student]), None)
         files = (run.inputs.questions, run.inputs.passages) if run else (None, None)
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in files)
     past = past_cycles(project, start)
@@ -444,7 +451,7 @@ def _store(project: Project, conversations: Sequence[Conversation], kind: str) -
 
 
 def _conversations_of(project: Project, student: Checkpoint | None) -> Path | None:
-    """Those that the student was mid-trained on; what is stored of them."""
-    run = project.reader.run(student.run_id) if student and student.run_id else None
+    """Those that the student was last mid-trained on; what is stored of them."""
+    run = next(midtrainings(project, [student] if student else []), None)
     file = relocate(project.home, Path(run.inputs.conversations)) if run and run.inputs.conversations else None
     return file if file and file.is_file() else None

@@ -15,6 +15,7 @@ from evals.results import headlines
 from evals.suites.config import load_suites
 from evals.suites.training_texts import has_conversations
 from pipelines.cycle import Cycle, saved_job
+from pipelines.evaluation.checkpoint_measurement import knowledge_result
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.printed_tables import scores_table, verdict_table
 from pipelines.gate.verdict import Verdict
@@ -191,10 +192,12 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
             )
         clean, results, verdict = cycle.judge_student(with_samples=not is_lost)
         moves = [Move("none", headlines(results), verdict, student.reference, student.path, ending=ending)]
+        learned = knowledge_result(results)
+        known = learned.headline.value if learned else None
         for name in RECIPES_OF_MOVES:
             if (name != "ends" or is_lost) and not is_enough(moves[-1], base_ending):
                 job_of_move = _job_of(job, name, moves, can_probe, parameters_of(project.base))
-                move = _try(project, job_of_move, name, replies)
+                move = _try(project, job_of_move, name, replies, known)
                 moves.append(move)
                 # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
                 if name == "ends" and base_of(move.path) != student.path:
@@ -213,11 +216,12 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
     )
 
 
-def _try(project: Project, job: Job, name: str, replies: BaseReplies) -> Move:
+def _try(project: Project, job: Job, name: str, replies: BaseReplies, known: float | None) -> Move:
+    """`known`: the new knowledge of the fine-tune, which every move is held to, also one that begins with another."""
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
     with published_progress(project):
-        outcome = Cycle(project, job).distill()
+        outcome = Cycle(project, job, known=known).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
     cache, took = ContentCache(project.home / "cache"), time.monotonic() - started_at
     return Move(

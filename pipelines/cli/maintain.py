@@ -65,13 +65,13 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
 
 def _current_run(project: "Project") -> "Run | None":
     from pipelines.project.running import running_command
-    from pipelines.project.runs import runs_of_job
+    from pipelines.project.runs import runs_of_command
 
     holder = running_command(project)
     if holder is None:
         return None
     process = (holder.host, holder.pid)  # a run of a killed process may still be recorded as running
-    runs = runs_of_job(project, holder.job) if holder.job else project.reader.runs(project.id)
+    runs = runs_of_command(project, holder.job) if holder.job else project.reader.runs(project.id)
     return next((run for run in runs if run.status == "running" and (run.host, run.pid) == process), None)
 
 
@@ -79,17 +79,17 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
     from pipelines.job import unfinished_jobs
     from pipelines.project.running import command_lock
-    from pipelines.project.runs import runs_of_job
+    from pipelines.project.runs import is_of_command, runs_of_command
     from recovery.errors import RecoverError
 
     with command_lock(project):
-        jobs = [job for job in unfinished_jobs(project.home) if run is None or job.id == run.inputs.job]
+        jobs = [job for job in unfinished_jobs(project.home) if run is None or is_of_command(run, job.id)]
         if not jobs:
             status = "stale" if run and run.stale else run and run.status
             problem = f"Run {run.id} is not active: it is {status}." if run else "No command was interrupted here."
             raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
         job = jobs[-1]
-        for job_run in runs_of_job(project, job.id):
+        for job_run in runs_of_command(project, job.id):
             if job_run.resumable:
                 project.tracker.give_up(job_run.id)
         job.delete(project.home)

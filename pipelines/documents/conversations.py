@@ -85,11 +85,11 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             break
         try:
             conversation = training_conversation(row)
-            if conversation is None and number == 0:
-                return []
+            if conversation is None and number == 0 and not (isinstance(row, dict) and turns_of(row)):
+                return []  # its first row is none of the formats
         except ValueError:
             conversation = None
-        conversations += [conversation] if conversation else []
+        conversations += [_storable(conversation)] if conversation else []
         left_out += conversation is None
     if conversations and left_out:
         log.warning(
@@ -97,6 +97,16 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             "that can be read as a whole"
         )
     return conversations
+
+
+def _storable(conversation: dict[str, Any]) -> dict[str, Any]:
+    """Half a character, as of a text that was cut inside an emoji, becomes �: no file can hold it."""
+    text = json.dumps(conversation, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        conversation = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return conversation
 
 
 def warn_of_unread_tools(conversations: Iterable[Mapping[str, Any]], chat: Chat) -> None:

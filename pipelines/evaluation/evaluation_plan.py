@@ -90,7 +90,7 @@ class EvalPlan:
             return self.limit is not None if prompts is None else prompts >= items
         tasks = suite_tasks(suite, named)
         if tasks == ["general"]:
-            return count_general_questions(parse_split(self.split)) >= items
+            return count_general_questions(parse_split(self._split_of(suite))) >= items
         return self.limit is not None or "lab" in tasks
 
     def split_problem(self, named: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from db.tables import Checkpoint, last_decisions
 from pipelines.project.locations import HOME, missing_folders, remove_empty
 from pipelines.project.project import Project
-from pipelines.project.runs import runs_of_job
+from pipelines.project.runs import runs_of_command
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of
 from recovery.models.students import parameters_of
@@ -72,7 +72,8 @@ def collect_garbage(
 
 
 def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rejected: bool) -> list[Path]:
-    unfinished_runs = {f"run-{run.id:04d}" for job in unfinished_jobs for run in runs_of_job(project, job)}
+    of_unfinished = [run.id for job in unfinished_jobs for run in runs_of_command(project, job)]
+    unfinished_runs = {f"run-{run:04d}" for run in of_unfinished}
 
     def is_unfinished(folder: str) -> bool:
         return re.sub(r"(-good|-step-\d+)$", "", folder) in unfinished_runs
@@ -84,7 +85,8 @@ def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rej
         [p for p in (project.home / kind).glob("run-*") if p not in leftovers and not is_unfinished(p.name)]
         for kind in ("progress", "checkpoints")
     )
-    in_use = set().union(*unfinished_jobs.values())
+    ended = (project.reader.run_checkpoint(run) for run in of_unfinished)
+    in_use = set().union(*unfinished_jobs.values(), (checkpoint.id for checkpoint in ended if checkpoint))
     return [*incomplete, *progress, *_unneeded(project, checkpoints, in_use, rejected)]
 
 

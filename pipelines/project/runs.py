@@ -27,8 +27,22 @@ def runs_of_job(project: Project, job: str) -> list[Run]:
     return [run for run in project.reader.runs(project.id) if run.inputs.job == job]
 
 
+def runs_of_command(project: Project, job: str) -> list[Run]:
+    """Those of a job and, for a repair, of the jobs of its moves."""
+    return [run for run in project.reader.runs(project.id) if is_of_command(run, job)]
+
+
+def is_of_command(run: Run, job: str) -> bool:
+    """A move of a repair has the repair's id before its own name."""
+    of_run = run.inputs.job or ""
+    return job in (of_run, of_run.rpartition("-")[0])
+
+
 def run_of_stage(project: Project, job: str, stage: str) -> Run | None:
-    return next((run for run in runs_of_job(project, job) if run.inputs.stage == stage), None)
+    """The last one; none where it ended with weights that were deleted since."""
+    run = next((run for run in runs_of_job(project, job) if run.inputs.stage == stage), None)
+    ended = project.reader.run_checkpoint(run.id) if run else None
+    return None if ended and ended.deleted_at else run
 
 
 @contextmanager

@@ -56,6 +56,7 @@ class DistillProbe:
     plan: EvalPlan  # of the probe set
     clean: list[Result]  # the clean model's results on it
     suites: dict[str, str]
+    known: float | None = None  # new knowledge that the fine-tune of a repair had, on other items
 
     def on(self, student: Student, engine: Engine) -> ProbeFunction:
         def probe(best_so_far: float | None) -> ProbeResult:
@@ -77,7 +78,7 @@ class DistillProbe:
         assert behaviour is not None
         score = knowledge.headline.value if knowledge else None
         floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
-        best = best_knowledge(score, best_so_far)
+        best = best_knowledge(score, best_so_far, self.known)
         others = OtherResults(knowledge, best, {}, floor, (self.clean, results))
         verdict = judge(self.gate, clean, behaviour, others)
         losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]

@@ -9,6 +9,7 @@ from db.tables import Checkpoint, RunInputs
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
 from pipelines.documents.corpus import CorpusSnapshot, load_snapshot
+from pipelines.evaluation.evaluation_plan import midtrainings
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.model_loading import load_trained
@@ -169,11 +170,11 @@ class Stage:
         return corpus
 
     def read_by(self, midtrained: Checkpoint) -> list[CorpusSnapshot]:
-        """The documents that a checkpoint was mid-trained on, and those of earlier cycles; what is stored of them. Of a
-        repair, those that it was given."""
+        """The documents that a checkpoint was last mid-trained on, and those of earlier cycles; what is stored of them.
+        Of a repair, those that it was given."""
         if self.job.corpus is not None and midtrained.id == self.job.student:
             return [self.corpus()]
-        run = self.project.reader.run(midtrained.run_id) if midtrained.run_id is not None else None
+        run = next(midtrainings(self.project, [midtrained]), None)
         hashes = [run.inputs.corpus if run else None, *(c.corpus for c in past_cycles(self.project, midtrained))]
         snapshots = [load_snapshot(self.project.home, hash, Path(), 0) for hash in dict.fromkeys(hashes) if hash]
         return [snapshot for snapshot in snapshots if snapshot is not None]

@@ -32,6 +32,14 @@ def test_missing_instruction_following_asks_for_more_steps() -> None:
     assert str(advice) == "Try again with more steps: recover distill --teacher base --set distill.steps=120"
 
 
+def test_the_next_attempt_has_the_settings_that_were_given_but_for_those_that_change() -> None:
+    given = {"distill.recipe": "gkd", "distill.steps": 40, "midtrain.epochs": 3, "gate.behaviour_margin": 0.06}
+    attempt = replace(attempt_with(recipe="gkd"), given=given)
+    assert command(attempt, behaviour=SHORT) == "--recipe gkd --set gate.behaviour_margin=0.06 --set distill.steps=80"
+    started = replace(ATTEMPT, given={"distill.warm_start": "off", "bf16": False})
+    assert command(started, retention=SHORT) == "--set bf16=false --warm-start 0.3"
+
+
 def test_an_attempt_that_probes_ended_takes_all_its_steps_next() -> None:
     early = replace(ATTEMPT, steps=20)
     assert command(early, behaviour=SHORT) == "--set distill.probe_every=0"

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from db.tables import RunInputs
 from pipelines.documents.corpus import read_corpus
 from pipelines.job import store_prompts
-from pipelines.prepare_job import prepare_job, teachers_in_memory
+from pipelines.prepare_job import eval_plan, prepare_job, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -43,6 +44,26 @@ def test_a_dry_run_in_an_empty_folder_leaves_nothing(
     plan = json.loads(completed.stdout)
     assert (completed.exit_code, plan["start"], plan["teacher"], plan["files"]) == (0, "base", "base", 60)
     assert list(empty.iterdir()) == []
+
+
+def test_a_distillation_of_a_recovered_model_is_measured_by_what_its_mid_training_was_given(tmp_path: Path) -> None:
+    """Else new knowledge would be unguarded in the next attempt."""
+    project = Project.open(tmp_path)
+    questions = project.home / "questions" / "ab" / "q.jsonl"
+    questions.parent.mkdir(parents=True)
+    questions.write_text('{"question": "Who?", "answer": "Ada"}\n')
+    cycle, parent, plans = project.tracker.open_cycle(project.id).id, project.clean.id, []
+    for kind, role, inputs in (
+        ("midtrain", "midtrained", RunInputs(questions=str(questions), corpus="ab12")),
+        ("distill", "recovered", RunInputs()),
+    ):
+        run = project.tracker.start_run(project.id, kind, cycle, inputs=inputs)
+        parent = project.tracker.checkpoint(
+            project.id, role, tmp_path / role, parent=parent, run=run, cycle=cycle, hash="ab"
+        )
+        student = project.reader.checkpoint(parent)
+        plans.append(eval_plan(project, Request("distill"), student, student).questions)
+    assert plans == [questions, questions]
 
 
 def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from db.next_attempt import NextAttempt
-from evals.results import Metric, Result
+from evals.results import Item, Metric, Result
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict
@@ -186,6 +186,24 @@ def test_a_failed_repair_says_what_to_try_next() -> None:
     passed = replace(failed, moves=[*failed.moves[:2], move("opd", passed=True)])
     assert passed.as_json()["next_attempt"] is None
     assert not any("the same command" in line for line in passed.lines())
+
+
+def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() -> None:
+    """A few steps for the ends of replies may cost knowledge; what begins with them must bring it back."""
+    from pipelines.cycle import Cycle
+
+    def asked(passed: int) -> list[Result]:
+        items = [Item(str(n), "", "", n < passed, {}) for n in range(100)]
+        of_items = Metric.from_passes([item.passed for item in items])
+        return [Result("closed_book", "knowledge", "q", {"match": of_items}, items, {}, 1.0)]
+
+    project: Any = None
+    begun_there, held = (
+        Cycle(project, JOB, known=known)._others(asked(2), asked(55), asked(55)) for known in (None, 0.8)
+    )
+    assert (begun_there.best_knowledge, held.best_knowledge) == (0.55, 0.8)
+    assert not begun_there.fails(Settings().gate)
+    assert held.fails(Settings().gate)
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:

@@ -62,6 +62,18 @@ def test_cancel_stops_the_run_of_the_running_command(project: Project, job: Job)
     assert project.reader.cancel_requested(run)
 
 
+def test_cancel_stops_the_move_of_a_repair_and_discards_an_interrupted_one(project: Project) -> None:
+    job = Job("repair", Settings()).save(project.home)
+    with project_lock(project.home, COMMAND):
+        update_holder(project.home, job=job.id)
+        run = project.tracker.start_run(project.id, "distill", inputs=RunInputs(job=f"{job.id}-answers"))
+        assert answer(project, "cancel") == {"run": run, "cancelling": True}
+    project.tracker.finish_run(run, "interrupted")
+    assert answer(project, "cancel", str(run))["given_up"] == "repair"
+    assert unfinished_jobs(project.home) == []
+    assert not project.reader.run(run).resumable
+
+
 def test_cancel_leaves_the_run_of_a_process_that_was_killed(
     project: Project, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

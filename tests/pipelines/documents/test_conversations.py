@@ -102,6 +102,15 @@ def test_a_row_that_cannot_be_read_as_a_whole_is_left_out_and_counted(
     assert "Left out 1 of 2 rows of" in caplog.text
 
 
+def test_a_first_row_without_an_answer_and_half_a_character_cost_no_other_row(tmp_path: Path) -> None:
+    cut = {"messages": [USER, {"role": "assistant", "content": "Well done \ud83d"}]}
+    rows = [{"messages": [USER]}, cut, FORMATS["messages"]]
+    (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    read = read_training_file(tmp_path / "f.jsonl")
+    assert [row["messages"][-1]["content"] for row in read[:1]] == ["Well done \N{REPLACEMENT CHARACTER}"]
+    assert read[1:] == [FORMATS["messages"]]
+
+
 @pytest.mark.parametrize("row", [{"text": "a document"}, {"messages": [USER]}, {"output": "A"}, "text", None, 3])
 def test_what_has_no_question_and_answer_is_no_conversation(row: Any) -> None:
     assert training_conversation(row) is None

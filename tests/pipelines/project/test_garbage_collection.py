@@ -8,6 +8,7 @@ from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job, unfinished_jobs
 from pipelines.project.maintenance import collect_garbage
 from pipelines.project.project import Project
+from pipelines.project.runs import run_of_stage
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
@@ -50,6 +51,26 @@ def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
     job.delete(project.home)
     deleted = {path.name for path, _ in _collect(project, rejected=True, dry_run=False)}
     assert deleted == {only_copy.name, "run-0001"}
+
+
+def test_what_the_moves_of_an_interrupted_repair_need_is_not_deleted(project: Project) -> None:
+    """Their runs have names of their own behind that of the repair."""
+    job = Job("repair", Settings(), student=record_cycle(project, "rejected")).save(project.home)
+    moves = [f"{job.id}-{move}" for move in ("interpolation", "answers")]
+    done, stopped = (
+        project.tracker.start_run(project.id, "distill", inputs=RunInputs(job=move, stage="recovered"))
+        for move in moves
+    )
+    folder, progress = project.checkpoint_folder(done), project.home / "progress" / f"run-{stopped:04d}"
+    folder.mkdir()
+    progress.mkdir(parents=True)
+    checkpoint = project.tracker.checkpoint(project.id, "recovered", folder, run=done)
+    project.tracker.promote(project.id, None, checkpoint, "rejected", "gate", "fails")
+    assert _collect(project, rejected=True, dry_run=False) == []
+    assert run_of_stage(project, moves[0], "recovered") is not None
+    job.delete(project.home)
+    assert {path.name for path, _ in _collect(project, rejected=True, dry_run=False)} >= {folder.name, progress.name}
+    assert run_of_stage(project, moves[0], "recovered") is None, "the same command begins it anew"
 
 
 def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(project: Project) -> None:

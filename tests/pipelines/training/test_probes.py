@@ -50,10 +50,10 @@ class FakeModel:
     def sync(self, student: Any) -> None: ...
 
 
-def probe(behaviour: int, knowledge: int, best_so_far: float | None = None) -> ProbeResult:
+def probe(behaviour: int, knowledge: int, best_so_far: float | None = None, known: float | None = None) -> ProbeResult:
     model: Any = FakeModel()
     plan: Any = FixedPlan(behaviour, knowledge)
-    return DistillProbe(Gate(), plan, [result("behaviour", 276, 300)], {}).on(model, model)(best_so_far)
+    return DistillProbe(Gate(), plan, [result("behaviour", 276, 300)], {}, known).on(model, model)(best_so_far)
 
 
 @pytest.mark.parametrize(("passed", "holds"), [(276, True), (280, True), (272, True), (271, False), (250, False)])
@@ -66,6 +66,12 @@ def test_a_question_or_two_below_the_best_probe_is_within_the_error(correct: int
     probed = probe(276, correct, best_so_far=1.0)
     assert probed.holds is holds
     assert probed.knowledge == pytest.approx(correct / 33)
+
+
+def test_what_a_fine_tune_knew_before_other_moves_counts_too() -> None:
+    assert probe(276, 20).holds
+    assert probe(276, 20, known=0.61).holds
+    assert not probe(276, 20, known=0.9).holds
 
 
 def test_a_probe_takes_no_more_items_than_the_verdict() -> None:
