@@ -17,7 +17,7 @@ from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
 from evals.suites.suite_measurement import main_prompt_task
 from evals.suites.training_texts import has_conversations
-from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
+from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.checkpoint_measurement import (
     StopRule,
     copy_results,
@@ -69,10 +69,6 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
     except KeyboardInterrupt:
         option = "" if find_root(None) == project.root else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
-    if not job.settings.keep_documents:
-        for file in (job.training_file, job.corpus and snapshot_file(project.home, job.corpus.hash)):
-            if file:
-                file.unlink(missing_ok=True)
     job.delete(project.home)
 
 

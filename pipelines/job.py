@@ -66,6 +66,12 @@ class Job:
         return self
 
     def delete(self, home: Path) -> None:
+        """With what it stored of its documents, where they are not to be kept."""
+        if not self.settings.keep_documents:
+            snapshot = self.corpus and snapshot_file(home, self.corpus.hash)
+            for file in (self.training_file, snapshot, *(home / "cache").glob("tokens-*")):
+                if file:
+                    file.unlink(missing_ok=True)
         self._file(home).unlink(missing_ok=True)
 
     def _file(self, home: Path) -> Path:

@@ -132,6 +132,8 @@ def report_errors(as_json: bool = False) -> Iterator[None]:
 
     try:
         yield
+    except click.UsageError:
+        raise  # shown by click, with the usage
     except (RecoverError, RecordError) as error:
         fail(str(error), ERROR, as_json)
     except KeyboardInterrupt as interrupt:  # its text says how to continue

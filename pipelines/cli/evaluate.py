@@ -290,5 +290,6 @@ def questions(
     )
     lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
     lines += [f"  dropped: {reason}" for reason in report.reasons()]
-    lines += [f"next: recover cycle {shlex.join(['--docs', str(docs), '--questions', str(out)])}"]
+    of_base = ["--base", base] if base else []
+    lines += [f"next: recover cycle {shlex.join(['--docs', str(docs), '--questions', str(out), *of_base])}"]
     return CommandResult({"questions": str(out), **report.as_dict()}, lines)

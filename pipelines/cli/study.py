@@ -51,12 +51,10 @@ def study(
               recover study personalisation --again
               recover study ./my-study.toml --size full --dry-run
     """
-    from recovery.errors import RecoverError
-
     if list_studies:
         return _list()
     if name is None:
-        raise RecoverError("Name a study of `recover study --list`, or a TOML file that declares one.")
+        raise click.UsageError("Name a study of `recover study --list`, or a TOML file that declares one.")
     from pipelines.project.project import Project
     from studies.declaration import load_study
     from studies.study_run import StudyRun

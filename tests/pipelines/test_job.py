@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.documents.corpus import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job, unfinished_jobs
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -101,3 +101,16 @@ def test_files_of_a_project_that_was_moved_are_located_in_its_new_folder(tmp_pat
     assert moved.eval_plan == EvalPlan(questions=new / "questions" / "file.jsonl", ifeval_data=plan.ifeval_data)
     assert moved.prompts == new / "cache" / "file.jsonl"
     assert (moved.corpus.file, moved.corpus.path) == (new / "documents" / "abc.jsonl", Path("/d"))
+
+
+def test_documents_that_are_not_to_be_kept_go_with_the_job(tmp_path: Path) -> None:
+    for keep in (True, False):
+        home = tmp_path / str(keep)
+        stored = [snapshot_file(home, "ab12"), home / "documents" / "chats.jsonl", home / "cache" / "tokens-1.u32"]
+        for file in stored:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("text")
+        corpus = CorpusSnapshot(Path("docs"), "ab12", 1, stored[0])
+        job = Job("cycle", Settings(keep_documents=keep), corpus=corpus, training_file=stored[1]).save(home)
+        job.delete(home)
+        assert [file.exists() for file in stored] == [keep] * 3

@@ -200,11 +200,17 @@ def test_the_studies_that_come_with_recover_are_listed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "Name a study of `recover study --list`"),
         (["nothing"], "There is no study 'nothing'."),
         (["./mine.toml"], "There is no file mine.toml."),
     ],
 )
+def test_without_a_name_the_usage_is_shown(folder: Path) -> None:
+    completed = recover_study()
+    assert completed.exit_code == 2
+    assert "Name a study of `recover study --list`" in completed.stderr
+    assert "Traceback" not in completed.stderr + completed.stdout
+
+
 def test_a_study_that_does_not_exist_gets_one_sentence(folder: Path, arguments: list[str], sentence: str) -> None:
     assert sentence in error_of(recover_study(*arguments))
     assert list(folder.iterdir()) == []
