@@ -197,13 +197,6 @@ def test_the_studies_that_come_with_recover_are_listed(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["nothing"], "There is no study 'nothing'."),
-        (["./mine.toml"], "There is no file mine.toml."),
-    ],
-)
 def test_without_a_name_the_usage_is_shown(folder: Path) -> None:
     completed = recover_study()
     assert completed.exit_code == 2
@@ -211,6 +204,13 @@ def test_without_a_name_the_usage_is_shown(folder: Path) -> None:
     assert "Traceback" not in completed.stderr + completed.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nothing"], "There is no study 'nothing'."),
+        (["./mine.toml"], "There is no file mine.toml."),
+    ],
+)
 def test_a_study_that_does_not_exist_gets_one_sentence(folder: Path, arguments: list[str], sentence: str) -> None:
     assert sentence in error_of(recover_study(*arguments))
     assert list(folder.iterdir()) == []
