@@ -77,10 +77,16 @@ def shipped(request: PageRequest) -> Markup:
         "Studies that come with recover", ["Study", "Title", "Source", "Verdicts"], rows, save="studies"
     )
     run = _html.run_one("recover study NAME")
-    sections = [card(f"{title_of(study)}: {study.declaration['title']}", claim_table(study)
-                     + picture(study, request.look.palette, request.look.narrow), PICTURE_NOTE)
-                for study in finished]  # fmt: skip
+    sections = [section for study in finished for section in _shipped_sections(request, study)]
     return Markup(join([card("Studies that come with recover", table_of_all + run, note), *sections]))
+
+
+def _shipped_sections(request: PageRequest, study: Study) -> list[Markup]:
+    """What a study that ships has shown: its claims, and its arms where their scores are at hand."""
+    look, title = (request.look.palette, request.look.narrow), f"{title_of(study)}: {study.declaration['title']}"
+    claims = card(title, claim_table(study) + picture(study, *look), PICTURE_NOTE)
+    arms = [card("Arms", join(arm_pictures(study, *look).values()), ARMS_NOTE)] if study.arms else []
+    return [claims, *arms]
 
 
 def verdicts_of(study: Study) -> str:
