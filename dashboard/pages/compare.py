@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -141,15 +141,16 @@ def _filters(
 def _scores(request: PageRequest, sides: Sequence[Side], tasks: Sequence[Task]) -> Markup:
     rows = []
     for key in tasks:
-        suite, task, data = key
-        cells = [Cell(_html.task(suite, task, data), "", f"{task} {data}")]
-        passes, graded = request.reader.passes(sides[0].evaluations[key].id), _is_graded(request, sides, key)
-        for index, side in enumerate(sides):
-            evaluation = side.evaluations.get(key)
+        cells = [Cell(_html.task(*key), "", f"{key[1]} {key[2]}")]
+        evaluations = [side.evaluations.get(key) for side in sides]
+        passes = [request.reader.passes(evaluation.id) if evaluation else {} for evaluation in evaluations]
+        graded = any(e and is_graded(e, of_items.values()) for e, of_items in zip(evaluations, passes, strict=True))
+        for index, evaluation in enumerate(evaluations):
             cells.append(number(headline(evaluation) if evaluation else None))
-            if index:
-                flips = count_flips(passes, request.reader.passes(evaluation.id)) if evaluation else None
-                cells.append(Cell("graded") if flips and graded else _flips_cell(flips) if flips else Cell(nothing()))
+            if index and evaluation is None:
+                cells.append(Cell(nothing()))
+            elif index:
+                cells.append(Cell("graded") if graded else _flips_cell(count_flips(passes[0], passes[index])))
         rows.append(cells)
     columns = ["Task", sides[0].checkpoint.reference]
     for side in sides[1:]:
@@ -169,7 +170,11 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
     matching = [row for row in rows if matches_filter(row, kind, text, show)]
     last = max(0, (len(matching) - 1) // PAGE_SIZE)
     index = min((request.number("page") or 1) - 1, last)
-    graded = _is_graded(request, sides, task)
+    graded = any(
+        is_graded(side.evaluations[task], (item.passed for item in items.values()))
+        for side, items in zip(sides, by_key, strict=True)
+        if items
+    )
     body = join(
         _row(request, sides, row, kind, graded) for row in matching[index * PAGE_SIZE : (index + 1) * PAGE_SIZE]
     )
@@ -202,14 +207,11 @@ def _flips_cell(flips: Flips) -> Cell:
     return Cell(_html.flips(flips, p), "number", f"-{flips.lost}/+{flips.gained} {p}")
 
 
-def _is_graded(request: PageRequest, sides: Sequence[Side], task: Task) -> bool:
-    """Whether a headline is another than the share of items that passed: of grades a test would see no losses."""
-    for evaluation in (side.evaluations[task] for side in sides if task in side.evaluations):
-        score, passes = headline(evaluation), request.reader.passes(evaluation.id)
-        share = sum(map(bool, passes.values())) / max(len(passes), 1)
-        if score is None or score.value is None or not math.isclose(share, score.value, abs_tol=1e-6):
-            return True
-    return False
+def is_graded(evaluation: Evaluation, passes: Iterable[bool | None]) -> bool:
+    """Whether the headline is another than the share of items that passed: of grades a test would see no losses."""
+    score, passed = headline(evaluation), [of_item for of_item in passes if of_item is not None]
+    share = sum(passed) / max(len(passed), 1)
+    return score is None or score.value is None or not math.isclose(share, score.value, abs_tol=1e-6)
 
 
 def _name(task: Task) -> str:
