@@ -64,7 +64,8 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAt
 
 def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> NextAttempt | None:
     """The advice on an attempt; None if it passed, or was to teach something new. `student`: what it started from,
-    unless that is the default. The command has the settings that were given; files and limits are for a person to add.
+    unless that is the default. The command has the settings that were given, without limits of the training's length;
+    files and limits of items are for a person to add.
     """
     changes: dict[str, Change] = {}
     is_restoring = attempt.distill("recipe") in RESTORING and attempt.distill("teacher_weight") in (None, 1)
@@ -82,7 +83,9 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
     """The flags of an attempt's settings, but for those that are changed."""
     for name, value in given.items():
         flag = {"distill.recipe": "--recipe ", "distill.warm_start": "--warm-start "}.get(name, f"--set {name}=")
-        if not name.startswith("midtrain.") and flag not in changed:
+        if not name.startswith(("midtrain.", "distill.max_steps", "distill.max_minutes", "distill.max_flops")) and (
+            flag not in changed
+        ):
             text = "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             yield f"{flag}{shlex.quote(text)}"
 

@@ -327,7 +327,8 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
         files = (run.inputs.questions, run.inputs.passages) if run else (None, None)
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in files)
     past = past_cycles(project, start)
-    earlier = tuple((cycle.cycle, cycle.questions) for cycle in past if cycle.questions is not None)
+    # A promoted model that is distilled again has its own cycle behind it: its questions are asked once.
+    earlier = tuple((cycle.cycle, file) for cycle in past if (file := cycle.questions) and file != questions)
     return EvalPlan(
         questions=questions,
         ifeval_data=request.ifeval_data,

@@ -234,14 +234,15 @@ def _try(project: Project, job: Job, name: str, replies: BaseReplies, known: flo
         run.steps,
         cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
         replies.ending(load_frozen(checkpoint.path)),
-        _advice(job, outcome) if run.steps else None,
+        _advice(job, outcome) if run.steps and name != "ends" else None,
     )
 
 
 def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
-    """A repair begins where interpolation ended, so a warm start is no advice."""
-    settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO}})
-    attempt = Attempt(settings.model_dump(), outcome.distilled.steps, settings.distill.steps)
+    """A repair begins where interpolation ended, which probes choose, so neither of them is advised on."""
+    settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO, "probe_every": 0}})
+    planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
+    attempt = Attempt(settings.model_dump(), outcome.distilled.steps, planned)
     return advise(outcome.verdict.as_dict(), attempt)
 
 
@@ -257,6 +258,7 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
         if name == "ends":
             pace = PACE_FOR_ENDS[size_of(parameters)]._asdict()
             distill |= {field: value for field, value in pace.items() if f"distill.{field}" not in job.given}
+            distill["steps"] = min(pace["steps"], settings.distill.steps)  # it stays short if others are to be longer
         share = next((move.share for move in moves if move.name == "interpolation"), None)
         distill["warm_start"] = share or "off"
         of_settings = job.settings.distill

@@ -193,7 +193,11 @@ class Study:
         data, arms = self.declared.data, self.declared.arms.values()
         named = [data.docs, data.questions] if data else []
         named += [name for arm in arms for name in (arm.prompts, arm.teacher_context)]
-        files = {name: path for name in named if name and (path := self.path_of(name)).exists()}
+        files = {
+            name: path
+            for name in named
+            if name and name not in (INSTRUCTIONS, QUESTIONS) and (path := self.path_of(name)).exists()
+        }
         if self.base and Path(self.base).exists():
             files[self.base] = Path(self.base)
         return {name: _hash_of(path) for name, path in files.items()}
@@ -298,9 +302,12 @@ def as_assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _hash_of(path: Path) -> str:
-    """Of a file, or of all files of a folder with their names."""
+    """Of a file, or of all files of a folder with their names, but for hidden ones, which are not read."""
     digest = hashlib.sha256()
-    for file in sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]:
+    below = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    for file in below:
+        if any(part.startswith(".") for part in file.relative_to(path).parts):
+            continue
         with file.open("rb") as content:
             digest.update(f"{file.relative_to(path)}\n".encode() + hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()[:16]

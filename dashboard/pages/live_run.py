@@ -61,7 +61,9 @@ def progress(run: Run, last_step: int | None, items: Mapping[str, float], metric
     if times := step_times(metrics):
         facts.append(times)
     if run.steps and steps:
-        took = timedelta(seconds=sum(step_seconds(metrics).values())) or run.heartbeat_at - run.started_at
+        of_probes = sum(seconds for _, seconds in metrics.get("probe/seconds", ()))
+        of_steps = sum(step_seconds(metrics).values())
+        took = timedelta(seconds=of_steps + of_probes) if of_steps else run.heartbeat_at - run.started_at
         facts.insert(0, f"about {duration(took / steps * max(run.steps - steps, 0))} left of this run")
     if run.cancel_requested_at is not None:
         facts.insert(0, "stop requested: it stops after the current step")

@@ -39,7 +39,8 @@ def matches(reply: str, reference: str, question: str = "") -> bool:
     start = _find(reply_words, target)
     if start is None:
         return False
-    before = [word for word in reply_words[:start] if word not in normalized_words(question)]
+    asked = set(normalized_words(question))
+    before = [word for word in reply_words[:start] if word not in asked]
     leading = [word for word in reply_words[:start] if word not in SKIPPED]
     previous, following = set(leading[-1:]), set(reply_words[start + len(target) : start + len(target) + 1])
     return len(before) <= WORDS_BEFORE and not previous & (HEDGES | DENIALS) and not following & HEDGES

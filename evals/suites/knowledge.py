@@ -150,10 +150,13 @@ class Distractors:
         named = {_normalized(m[0]) for m in self._any_answer.finditer(reply[:MAX_REPLY_CHARS])}
         right = {_normalized(reference) for reference in self.questions[i][1]}
         similar = self._most_similar(i, 16 * DISTRACTORS)  # more than needed, as equal answers are dropped
-        wrong = {self._answers[j]: self.questions[j][1][0] for j in reversed(similar) if self._answers[j] not in right}
+        wrong: dict[str, str] = {}  # by their normal form, in the order of the most similar question of each
+        for j in similar:
+            if self._answers[j] not in right:
+                wrong.setdefault(self._answers[j], self.questions[j][1][0])
         if len(wrong) <= DISTRACTORS:
             return []
-        return [wrong[answer] for answer in reversed(wrong) if answer not in named][:DISTRACTORS]
+        return [text for answer, text in wrong.items() if answer not in named][:DISTRACTORS]
 
     def _most_similar(self, i: int, count: int) -> list[int]:
         """Indices of the questions with the largest Jaccard similarity."""

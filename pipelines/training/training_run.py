@@ -122,9 +122,10 @@ class TrainingRun:
                     drawn = self.signal.prepare(states.last)  # with its rewards
                     record_rollouts(self.project.tracker, self.run, record.step, self.student, report, drawn)
                     self.project.tracker.resources(self.run, meter.read())
+                probe_start = time.monotonic()
                 probe, self.stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:
-                    self._record_probe(record.step, probe)
+                    self._record_probe(record.step, probe, time.monotonic() - probe_start)
                 if self.monitor.collapsed:
                     self._return_to_last_good(state)
                     return
@@ -189,9 +190,10 @@ class TrainingRun:
         except RecordError:  # the database is away: training goes on
             return False
 
-    def _record_probe(self, step: int, probe: ProbeResult) -> None:
+    def _record_probe(self, step: int, probe: ProbeResult, seconds: float) -> None:
         values = {f"probe/{name}": value for name, value in probe.scores.items()}
-        self.project.tracker.step(self.run, step, values | {"probe/holds": float(probe.holds)})
+        values |= {"probe/holds": float(probe.holds), "probe/seconds": seconds}
+        self.project.tracker.step(self.run, step, values)
         log.info(f"  probe at step {step + 1}: {probe}")
 
 

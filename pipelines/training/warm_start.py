@@ -99,7 +99,7 @@ def warm_start(
         if not (is_default or setting == AUTO or plan.rejected):
             raise
         log.warning(f"No warm start: {error}")
-        return WarmStart()
+        return WarmStart(stop_reason=NOTHING_LOST if healthy else "", best_knowledge=probes.best_knowledge)
     tried = None
     if setting == AUTO:
         if first is None:

@@ -40,6 +40,8 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
 
     try:
         model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise RecoverError(
             f"The adapter in {folder} does not fit {base} ({first_line(error)}). If it added tokens, merge it into its "
@@ -108,6 +110,7 @@ def beyond_plain_lora(model: Any) -> str:
     extras = {"DoRA": getattr(config, "use_dora", False), "saved modules": getattr(config, "modules_to_save", None)}
     extras["biases"] = getattr(config, "bias", "none") != "none" or getattr(config, "lora_bias", False)
     extras["another method than LoRA"] = str(config.peft_type.value) != "LORA"
+    extras["trained tokens"] = getattr(config, "trainable_token_indices", None)
     extras["embeddings"] = any(LOADED in layer.lora_embedding_A for layer in _layers(model).values())
     return " and ".join(extra for extra, is_used in extras.items() if is_used)
 

@@ -231,6 +231,8 @@ def test_the_remaining_time_of_a_resumed_run_has_no_interruption_in_it(tracker, 
     run.kind, run.steps, run.stale, run.cancel_requested_at = "distill", 100, False, None
     series = {"update_seconds": [(step, 60.0) for step in range(20)]}
     assert "about 1 h 20 min left of this run" in live_run.progress(run, 19, {}, series)
+    probes = {"probe/seconds": [(9, 600.0), (19, 600.0)]}
+    assert "about 2 h 40 min left of this run" in live_run.progress(run, 19, {}, series | probes)
     assert "about 2 d left of this run" in live_run.progress(run, 19, {}, {}), "before the record has their times"
 
 

@@ -36,6 +36,8 @@ def test_the_next_attempt_has_the_settings_that_were_given_but_for_those_that_ch
     given = {"distill.recipe": "gkd", "distill.steps": 40, "midtrain.epochs": 3, "gate.behaviour_margin": 0.06}
     attempt = replace(attempt_with(recipe="gkd"), given=given)
     assert command(attempt, behaviour=SHORT) == "--recipe gkd --set gate.behaviour_margin=0.06 --set distill.steps=80"
+    limited = replace(ATTEMPT, given={"distill.max_steps": 20, "distill.max_minutes": 5.0, "distill.max_flops": 1e15})
+    assert command(limited, behaviour=SHORT) == "--set distill.steps=80", "they would end it as early again"
     started = replace(ATTEMPT, given={"distill.warm_start": "off", "bf16": False})
     assert command(started, retention=SHORT) == "--set bf16=false --warm-start 0.3"
 

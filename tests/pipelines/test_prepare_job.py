@@ -64,6 +64,10 @@ def test_a_distillation_of_a_recovered_model_is_measured_by_what_its_mid_trainin
         student = project.reader.checkpoint(parent)
         plans.append(eval_plan(project, Request("distill"), student, student).questions)
     assert plans == [questions, questions]
+    project.tracker.promote(project.id, cycle, parent, "promoted", "gate", "passes")
+    promoted = project.reader.checkpoint(parent)
+    plan = eval_plan(project, Request("distill"), promoted, promoted)
+    assert (plan.questions, plan.earlier_questions) == (questions, ()), "no question is asked twice"
 
 
 def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

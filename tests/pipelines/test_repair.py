@@ -57,6 +57,10 @@ def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() 
     )
     given = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 9}}), given={"distill.steps": 9})
     assert planned("ends", job=given).settings.distill.steps == 9
+    longer = replace(
+        JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 160}}), given={"distill.steps": 160}
+    )
+    assert planned("ends", job=longer).settings.distill.steps == 24, "others are to be longer"
 
 
 def test_replies_that_do_not_end_are_no_repair() -> None:

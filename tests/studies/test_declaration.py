@@ -83,6 +83,22 @@ def test_the_hash_changes_with_the_documents_that_a_declaration_names(tmp_path: 
     assert len({hash for _, hash in hashes}) == len(hashes) == 2
 
 
+def test_the_hash_does_not_depend_on_the_folder_of_the_command_or_on_hidden_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped_hash = load_study("degraded-teacher", "quick").hash
+    monkeypatch.chdir(tmp_path)
+    for name in ("questions", "instructions"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("One.")
+    assert load_study("degraded-teacher", "quick").hash == shipped_hash
+    declared = study("[sizes.quick]", '[data]\ndocs = "."\n\n[sizes.quick]').declared
+    before = Study("mine", "quick", declared, tmp_path).hash
+    (tmp_path / ".recover").mkdir()
+    (tmp_path / ".recover" / "recover.db").write_text("x")
+    assert Study("mine", "quick", declared, tmp_path).hash == before
+
+
 OF_DAMAGED = 'of = "opd"\nagainst = "damaged"'
 WRONG = [  # a part of the declaration, what replaces it, and a part of the sentence
     ('title = "Distillation restores instruction following"\n', "", "title is missing. Add it."),

@@ -206,6 +206,12 @@ def test_an_alias_of_the_reference_is_no_distractor() -> None:
     assert distractors.select(0, "") == ["Bo", "Di", "Ed"]
 
 
+def test_an_answer_is_as_near_as_its_most_similar_question() -> None:
+    asked = [("Who leads the north town?", ["Ada"]), ("Who leads the north village?", ["Bo"])]
+    asked += [("Who leads the town?", ["Cy"]), ("Who leads it?", ["Di"]), ("Who?", ["Ed"]), ("When?", ["Bo"])]
+    assert Distractors(asked).select(0, "") == ["Cy", "Bo", "Di"]
+
+
 def test_the_reply_does_not_decide_whether_a_question_has_distractors() -> None:
     """Of two answers a model that knows nothing names one: with the other alone as distractor it would only be asked
     where it was right."""

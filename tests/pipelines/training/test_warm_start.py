@@ -66,7 +66,7 @@ def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_shar
 
     monkeypatch.setattr("pipelines.training.warm_start.WeightInterpolation", no_line)
     named = AUTO.model_copy(update={"distill": Distill(warm_start=0.3)})
-    assert start(student, AUTO, KEPT, LOST).share is None
+    assert start(student, AUTO, KEPT, LOST) == WarmStart(best_knowledge=0.8), "the probe counts"
     assert start(student, DEFAULT, KEPT, LOST).share is None
     assert start(student, named, WarmStartPlan(clean, rejected=True), LOST).share is None
     with pytest.raises(InterpolationError):

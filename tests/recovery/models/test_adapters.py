@@ -155,13 +155,17 @@ def test_an_adapter_that_scaling_does_not_undo_is_not_interpolated(
         WeightInterpolation(load_student(str(tmp_path / "adapter")), base)
 
 
-def test_another_method_than_lora_is_named(base: str) -> None:
-    from peft import IA3Config, get_peft_model
+def test_another_method_than_lora_and_trained_tokens_are_named(tmp_path: Path, base: str) -> None:
+    from peft import IA3Config, LoraConfig, get_peft_model
 
-    config = IA3Config(target_modules=["k_proj"], feedforward_modules=[])
-    assert adapters.beyond_plain_lora(get_peft_model(load_causal(base, torch.float32), config)) == (
-        "another method than LoRA"
-    )
+    untied = str(save_tiny(tmp_path / "untied", tied=False))
+    other = IA3Config(target_modules=["k_proj"], feedforward_modules=[])
+    tokens = LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=[5, 6])
+    named = [
+        adapters.beyond_plain_lora(get_peft_model(load_causal(model, torch.float32), config))
+        for model, config in ((base, other), (untied, tokens))
+    ]
+    assert named == ["another method than LoRA", "trained tokens"]
 
 
 def test_a_head_of_its_own_moves_to_the_clean_models_tied_one_and_not_the_other_way_round(
