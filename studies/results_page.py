@@ -52,8 +52,9 @@ def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     for claim in results["claims"]:
         yield _claim(claim)
     yield f"\n| arm | {' | '.join(MEASURES.values())} | steps | PFLOPs | seconds |\n|{'---|' * (len(MEASURES) + 4)}"
-    for name in study.arms:
-        yield _arm(name, [entry for entry in results["arms"] if entry["arm"] == name])
+    by_arm = {name: [entry for entry in results["arms"] if entry["arm"] == name] for name in study.arms}
+    for name in sorted(by_arm, key=lambda name: -_sum_of_scores(by_arm[name])):
+        yield _arm(name, by_arm[name])
 
 
 def _study(folder: Path, entry: Entry) -> Study:
@@ -71,6 +72,11 @@ def _arm(name: str, entries: list[Entry]) -> str:
         sum(entry[key] for entry in entries) / len(entries) for key in ("steps", "pflops", "seconds")
     )
     return f"| {name} | {' | '.join(scores)} | {steps:.0f} | {pflops:.3f} | {seconds:.0f} |"
+
+
+def _sum_of_scores(entries: list[Entry]) -> float:
+    """The order of the arms, as in the picture of them."""
+    return sum(score for entry in entries for score in entry["scores"].values() if score is not None) / len(entries)
 
 
 def _claim(claim: dict[str, Any]) -> str:
