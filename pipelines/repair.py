@@ -249,18 +249,19 @@ def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
 def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters: int) -> Job:
     """The job of one move: its runs carry its name, so that each is found again."""
     settings = change_recipe(job.settings, RECIPES_OF_MOVES[name], parameters, job.given)
+    given = job.settings.distill.warm_start if "distill.warm_start" in job.given else None
     distill: dict[str, Any] = {}
     overrides: dict[str, Any] = {"distill": distill}
     if name == "interpolation":
         overrides["lora_rank"] = 0  # a new adapter would leave nothing to interpolate
-        distill |= {"steps": 0, "warm_start": AUTO if can_probe else DEFAULT_WARM_START}
+        distill |= {"steps": 0, "warm_start": given or (AUTO if can_probe else DEFAULT_WARM_START)}
     else:
         if name == "ends":
             pace = PACE_FOR_ENDS[size_of(parameters)]._asdict()
             distill |= {field: value for field, value in pace.items() if f"distill.{field}" not in job.given}
             distill["steps"] = min(pace["steps"], settings.distill.steps)  # it stays short if others are to be longer
         share = next((move.share for move in moves if move.name == "interpolation"), None)
-        distill["warm_start"] = share or "off"
+        distill["warm_start"] = given or share or "off"
         of_settings = job.settings.distill
         room = (1 - of_settings.documents_share - of_settings.texts_share) / 2
         if (job.corpus or job.training_file) and of_settings.documents is None:

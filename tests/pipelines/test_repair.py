@@ -144,6 +144,15 @@ def test_without_probes_a_fixed_share_is_taken() -> None:
     assert (only_retention.warm_start, only_retention.probe_every) == ("auto", Settings().distill.probe_every)
 
 
+def test_a_share_that_was_given_is_taken_by_every_move() -> None:
+    settings = apply_overrides(Settings(), {"distill": {"warm_start": 0.3}})
+    job = replace(JOB, settings=settings, given={"distill.warm_start": 0.3})
+    none_helps = [move("none"), move("interpolation", share=0.0)]
+    assert planned("interpolation", job=job).settings.distill.warm_start == 0.3
+    assert planned("answers", *none_helps, job=job).settings.distill.warm_start == 0.3
+    assert planned("answers", *none_helps).settings.distill.warm_start == "off"
+
+
 def test_what_guards_the_new_knowledge_is_said(tmp_path: Path) -> None:
     chats, texts = tmp_path / "chats.jsonl", tmp_path / "texts.jsonl"
     chats.write_text('{"messages": []}\n')
