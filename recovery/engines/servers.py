@@ -26,7 +26,7 @@ KEY = "RECOVER_ENGINE_KEY"
 REQUESTS_AT_ONCE = 64  # to each server
 TIMEOUT = 600.0  # seconds until an answer must be there
 CONNECT_TIMEOUT = 10.0
-PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 60.0, 60.0, 60.0)  # seconds: together five minutes
+PAUSES = (1.0, 2.0, 4.0, *[8.0] * 37)  # seconds: together five minutes
 RESTART_SECONDS = 5.0  # no server starts again in less
 
 ADDRESS = re.compile(r"https?://(\[[\da-fA-F:]+\]|[\w.-]+)(:\d{1,5})?")
