@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.pages.studies import arm_pictures
 from pipelines.cli.dashboard_actions import shipped_studies
 from recovery.errors import RecoverError
 from studies import results_page
@@ -36,6 +37,13 @@ def test_every_claim_stands_with_its_verdict_and_what_decided_it(tmp_path: Path)
     assert results_page.NONE not in text
     assert "old" not in text
     assert text.endswith("The end\n")
+
+
+def test_the_picture_of_the_moves_is_drawn_from_the_files() -> None:
+    """`recover study moves --to DIR` writes it."""
+    moves = next(row for row in shipped_studies() if row.name == "moves")
+    picture = results_page.PAGE.parent / "images" / "moves-quick-arms.svg"
+    assert picture.read_text(encoding="utf-8").strip() == str(arm_pictures(moves)["arms"]).strip()
 
 
 def test_results_of_an_older_declaration_are_refused(tmp_path: Path) -> None:
