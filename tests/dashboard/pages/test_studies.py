@@ -63,7 +63,7 @@ def test_arms_are_drawn_by_their_means_the_best_first_and_by_their_kl_where_it_w
         svg = ElementTree.fromstring(arm_pictures(study, narrow=narrow)["arms"])
         texts = [text.text for text in svg.iter(f"{name}text")]
         assert texts.index("opd") < texts.index("damaged")
-        marks = {kind: len(svg.findall(f"{name}{kind}")) for kind in ("circle", "path", "rect")}
+        marks = {kind: len(svg.findall(f"{name}{kind}")) for kind in ("circle", "path", "rect[@width='9']")}
         assert marks == dict.fromkeys(marks, 3), "two arms and the legend"
         assert sorted(float(circle.get("cx")) for circle in svg.iter(f"{name}circle"))[1:] == pytest.approx(
             [(30 if narrow else 250) + (300 if narrow else 480) * score for score in (0.56, 0.87)]
