@@ -98,6 +98,11 @@ def test_without_forgetting_nothing_is_recovered():
     assert overview.recovery_tile(little, "behaviour", "of {}") == ("–", "0.001 lost, within the confidence interval")
 
 
+def test_of_a_level_that_did_not_change_no_share_came_back():
+    same, more = Level(0.9), Level(0.95)
+    assert summaries.recovered_share(same, same, more) is None
+
+
 def test_where_midtraining_taught_nothing_no_gain_is_said_to_be_kept():
     start, lower, end = (Mark("", {"knowledge": Level(value)}) for value in (0.5, 0.4, 0.45))
     tile = overview.recovery_tile(Trail(1, "rejected", start, lower, end), "knowledge", "of {}")
