@@ -51,7 +51,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
         summary(reader, project, cycle, trails[-1], clean, cycle_runs, metrics, is_last=cycle == cycles[-1]),
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
         card("New knowledge against what must stay", _chart("plane", partial(plane, trails, clean))),
-        *cycle_parts.results(reader, cycle, past, stages, decisions, cycle_runs),
+        *cycle_parts.results(reader, cycle, past, stages, decisions),
         cycle_parts.timeline(cycle_runs, decisions, cycle, metrics),
         card("Curves", curve_chart) if curve_chart else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),

@@ -9,7 +9,7 @@ from typing import Any
 
 from recovery.errors import RecoverError
 
-GENERATION = 2  # part of every key; raise it when the same settings start to give other numbers
+GENERATION = 3  # part of every key; raise it when the same settings start to give other numbers
 
 
 def measurement_key(checkpoint: str, task: str, data: str, settings: Mapping[str, Any]) -> str:
@@ -34,12 +34,14 @@ def measurement_key(checkpoint: str, task: str, data: str, settings: Mapping[str
 
 
 def data_hash(path: str | Path | None) -> str:
-    """Hash a file's bytes, or the names and bytes of all files in a folder. None (generated data) gives ""."""
+    """Hash a file's bytes, or the names and bytes of all files in a folder but hidden ones. None (generated data) gives
+    ""."""
     if path is None:
         return ""
     path = Path(path)
     try:
         files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
         return _hash(part for file in files for part in (file.relative_to(path).as_posix().encode(), file.read_bytes()))
     except OSError as error:
         raise RecoverError(

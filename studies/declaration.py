@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from evals.measurement_keys import data_hash
 from evals.results import MEASURES
 from evals.stats.claims import Direction
+from pipelines.project.checkpoints import weights_id
 from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
@@ -189,7 +191,7 @@ class Study:
 
     @cached_property
     def files(self) -> dict[str, str]:
-        """The content, as hashes, of what it names: documents, questions, prompts, and a base on this machine."""
+        """The content, as hashes, of what it names: documents, questions, prompts, and a base that is a folder."""
         data, arms = self.declared.data, self.declared.arms.values()
         named = [data.docs, data.questions] if data else []
         named += [name for arm in arms for name in (arm.prompts, arm.teacher_context)]
@@ -198,9 +200,8 @@ class Study:
             for name in named
             if name and name not in (INSTRUCTIONS, QUESTIONS) and (path := self.path_of(name)).exists()
         }
-        if self.base and Path(self.base).exists():
-            files[self.base] = Path(self.base)
-        return {name: _hash_of(path) for name, path in files.items()}
+        of_base = {self.base: weights_id(self.base)} if self.base and Path(self.base).is_dir() else {}
+        return {name: data_hash(path) for name, path in files.items()} | of_base
 
     def path_of(self, name: str) -> Path:
         """Of a user's file; paths are relative to the declaration."""
@@ -299,18 +300,6 @@ def as_assignments(values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         f"{name}={as_text(value)}" for name, value in values.items() if "." in name or name in Settings.model_fields
     )
-
-
-def _hash_of(path: Path) -> str:
-    """Of a file, or of all files of a folder with their names, but for hidden ones, which are not read."""
-    digest = hashlib.sha256()
-    below = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    for file in below:
-        if any(part.startswith(".") for part in file.relative_to(path).parts):
-            continue
-        with file.open("rb") as content:
-            digest.update(f"{file.relative_to(path)}\n".encode() + hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()[:16]
 
 
 def _check_settings(part: WithSettings) -> None:

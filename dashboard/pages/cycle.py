@@ -87,7 +87,7 @@ def render(request: PageRequest) -> list[Any]:
     ]
     filters = form(fields, hidden={"number": cycle.number})
     details = [
-        *results(reader, cycle, cycles, stages, decisions, cycle_runs),
+        *results(reader, cycle, cycles, stages, decisions),
         settings(runs, cycle, past[-2] if len(past) > 1 else None),
         documents(reader, cycle, project.root),
     ]
@@ -159,9 +159,8 @@ def results(
     cycles: Sequence[Cycle],
     stages: Sequence[Stage],
     decisions: Sequence[Promotion],
-    runs: Sequence[Run],
 ) -> list[Markup]:
-    """What was measured and decided, for the page of a cycle and for its report; `runs`: its own."""
+    """What was measured and decided, for the page of a cycle and for its report."""
     evaluations = _latest_evaluations(reader, cycle)
     return [
         attempts(stages, decisions, cycle),

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from db.column_types import storable
 from pipelines.documents.file_formats import MAX_JSON_BYTES, MAX_LINE_BYTES, has_content, parquet_rows
 from pipelines.log import log
 from recovery.errors import RecoverError
@@ -101,12 +102,8 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
 
 def _storable(conversation: dict[str, Any]) -> dict[str, Any]:
     """Half a character, as of a text that was cut inside an emoji, becomes �: no file can hold it."""
-    text = json.dumps(conversation, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        conversation = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
-    return conversation
+    readable: dict[str, Any] = json.loads(storable(json.dumps(conversation, ensure_ascii=False)))
+    return readable
 
 
 def warn_of_unread_tools(conversations: Iterable[Mapping[str, Any]], chat: Chat) -> None:

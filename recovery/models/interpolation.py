@@ -74,8 +74,8 @@ def _full_weights(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     can move there; a student whose head is tied cannot move to two matrices."""
     ours = dict(student.model.named_parameters())
     causal = load_causal(clean, next(iter(ours.values())).dtype)
-    theirs, own = dict(causal.named_parameters(remove_duplicate=False)), dict(causal.named_parameters())
-    fits = ours.keys() <= theirs.keys() and own.keys() <= ours.keys()
+    theirs, distinct = dict(causal.named_parameters(remove_duplicate=False)), dict(causal.named_parameters())
+    fits = ours.keys() <= theirs.keys() and distinct.keys() <= ours.keys()
     if not fits or not all(same_but_tokens(name, ours[name], theirs[name]) for name in ours):
         raise InterpolationError(
             f"The models {clean} and {student.path} have different shapes. Choose a clean model of the same shape."

@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -144,11 +145,11 @@ def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first:
     ],
 )
 def test_an_adapter_that_scaling_does_not_undo_is_not_interpolated(
-    tmp_path: Path, base: str, options: dict[str, object], used: str
+    tmp_path: Path, base: str, options: dict[str, Any], used: str
 ) -> None:
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(**{"r": 2, "target_modules": ["q_proj"]} | options)  # type: ignore[arg-type]
+    config = LoraConfig(**{"r": 2, "target_modules": ["q_proj"]} | options)
     get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "adapter")
     shutil.copytree(base, tmp_path / "adapter", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
     with pytest.raises(InterpolationError, match=f"The adapter uses {used}, so scaling it does not lead to"):
