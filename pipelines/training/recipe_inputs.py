@@ -200,8 +200,10 @@ def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, 
         where = prompt.row[0] or "A prompt"
         if chosen.data == "conversations" and not prompt.reply:
             raise RecoverError(f'{where} has no reply. Add an "answer", or end its "messages" with the assistant.')
+        # With a context, checks say whether it helps the teacher.
+        check = prompt.check if chosen.needs_checks or prompt.context is not None else None
         if chosen.needs_checks:
-            if (check := prompt.check) is None:
+            if check is None:
                 raise RecoverError(
                     f'{where} has no "checks" and no short "answer", by which a rollout could be judged.'
                 )

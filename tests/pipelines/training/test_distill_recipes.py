@@ -28,6 +28,7 @@ ANSWERED = [{"prompt": q.question, "answer": q.answer} for q in QUESTIONS]
 HINTED = [{**row, "privileged": f"It is {row['answer']}."} for row in ANSWERED]
 PASSAGES = [{"question": q.question, "passage": f"It is said to be {q.answer}, as all agree."} for q in QUESTIONS]
 CHATS = [{"messages": [SYSTEM, *exchange(q.question, q.answer), *exchange("Are you sure?", "Yes.")]} for q in QUESTIONS]
+OTHER_CHECKS = [{**row, "checks": ["by hand"]} for row in CHATS]
 POLICY = "Be kind. Never reply in fewer than three words."
 FEW = ("rows=4", "max_new_tokens=24", "probe_every=0", "max_steps=2", "warm_start=off", "probe_items=8")
 
@@ -153,7 +154,7 @@ BEFORE_A_RELEASE = (
     ("sft", "--prompts", ANSWERED, "base"),
     ("self-sft", "--prompts", CHATS, "base"),
     ("rs-sft", "--prompts", ANSWERED, "base"),
-    ("continuation", "--prompts", CHATS, "base"),
+    ("continuation", "--prompts", OTHER_CHECKS, "base"),  # nothing is rewarded, so checks may mean something else
     ("grpo", "--prompts", ANSWERED, "base"),
 )
 
@@ -232,6 +233,10 @@ EIGHT = ("--set", "distill.rows=8")  # groups of rollouts have eight
         (("deliberative-sft", "--teacher", "ema", "--teacher-context", POLICY), "The teacher ema is the student"),
         (("asft",), "The recipe asft learns from prompts with replies."),
         (("asft", "--prompts", [{"prompt": "Hi"}]), "Line 1 of DATA has no reply."),
+        (
+            ("sdft", "--teacher-context", [{**EXAMPLES[0], "checks": ["by hand"]}]),
+            'Line 1 of DATA has no list of "checks"',
+        ),
         (("rs-sft", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
         (("grpo", *EIGHT), "The recipe grpo learns from prompts with checks or a short answer."),
         (("pi-distill", "--teacher-context", HINTED, "--teacher", "base", *EIGHT), "the student teaches itself"),

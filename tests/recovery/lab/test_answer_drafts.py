@@ -19,3 +19,10 @@ def test_a_failed_draft_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) 
     task = instructions.instruction_task(Random(0), "train")
     assert len(attempts) == 2
     assert attempts[1].topic in task.prompt
+
+
+def test_a_draft_of_more_sentences_than_there_are_fails() -> None:
+    draft = Draft.new(Random(0), "train")
+    draft.count = 10_000
+    with pytest.raises(OutOfSentencesError):
+        draft.write()
