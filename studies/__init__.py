@@ -1,1 +1,1 @@
-"""Experiments: declared ones, which `recover study` runs, and scripts for what no declaration says."""
+"""Declared experiments, which `recover study` runs, their results, and the pages made from them."""

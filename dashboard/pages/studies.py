@@ -25,10 +25,13 @@ PICTURE_NOTE = (
     "Filled: the mean over the seeds, with the interval that decided; hollow circles: the seeds. "
     "Diamond: what the source reports. Dashed: the claim's margin."
 )
-ARMS_NOTE = "Means over the seeds; the arm whose scores have the largest sum comes first."
+ARMS_NOTE = (
+    "Means over the seeds; the arm whose scores have the largest sum comes first. "
+    "By KL, hollow: arms with settings of their own."
+)
 WIDTH, NARROW_WIDTH, EDGE = 760, 360, 30
 LINE, NARROW_LINE, NAME_WIDTH = 24, 40, 250  # of the picture of the arms
-PLANE_HEIGHT = 320
+PANEL_HEIGHT = 260
 CHARACTER = 6.2  # pixels
 _html = load("studies.html")
 
@@ -187,25 +190,73 @@ def _plane(
     colours: Palette,
     width: int,
 ) -> Markup:
-    measures = ["behaviour", "knowledge"]
-    names = _legend(measures, width)
-    top = names[-1][1] + 22
-    bottom, step = top + PLANE_HEIGHT, _tick_step(max(kls.values()) or 1.0)
-    last = max(1, math.ceil(round(max(kls.values()) / step, 9)))
+    """A panel for each of two measures. The KL has a logarithmic scale, and 0 to the left of it."""
+    moved = [kl for kl in kls.values() if kl > 0] or [0.1]
+    across = _round_numbers(min(moved), max(moved))
 
     def x(kl: float) -> float:
-        return _between(2 * EDGE, width - EDGE, kl / (last * step))
+        share = math.log(kl / across[0]) / math.log(across[-1] / across[0]) if kl else -0.1
+        return _between(2 * EDGE + 0.1 * width, width - EDGE, share)
 
-    points = [
-        {"x": x(kl), "y": _between(bottom, top, means[name][measure]), "measure": measure, "number": numbers[name]}
-        for name, kl in kls.items()
-        for measure in measures
-        if measure in means[name]
-    ]
-    across = [(x(number * step), f"{number * step:g}") for number in range(last + 1)]
-    up = [(_between(bottom, top, fifth / 5), f"{fifth / 5:g}") for fifth in range(6)]
+    panels = list[dict[str, Any]]()
+    for measure in ("behaviour", "knowledge"):
+        scores = {name: means[name][measure] for name in kls if measure in means[name]}
+        # The clean model knows nothing of the documents: it does not decide the scale.
+        deciding = [score for name, score in scores.items() if kls[name] or measure == "behaviour"]
+        up = _ticks(deciding or list(scores.values()))
+        top = 24 + len(panels) * (PANEL_HEIGHT + 52)
+        points = [
+            {
+                "x": x(kls[name]),
+                "y": _between(top + PANEL_HEIGHT, top, min(1.0, max(0.0, (score - up[0]) / (up[-1] - up[0])))),
+                "is_recipe": not study.declaration["arms"].get(name, {}).get("settings"),
+                "label": numbers[name] + ("" if up[0] <= score <= up[-1] else f"({score:.2f})"),
+            }
+            for name, score in scores.items()
+        ]
+        place_labels(points, width)
+        lines = [(_between(top + PANEL_HEIGHT, top, n / (len(up) - 1)), f"{tick:.4g}") for n, tick in enumerate(up)]
+        panels.append({"measure": measure, "name": MEASURES[measure], "top": top, "up": lines, "points": points})
+    ticks = [(x(0), "0"), *((x(kl), f"{kl:g}") for kl in across)]
     title = f"Scores of the arms of {study.name} by their KL to the clean model"
-    return Markup(_html.plane(width, top, bottom, points, across, up, names, colours, title))
+    return Markup(_html.plane(width, PANEL_HEIGHT, panels, ticks, colours, title))
+
+
+def place_labels(points: Sequence[dict[str, Any]], width: int) -> None:
+    """Give each point the nearest place for its label where nothing else is."""
+    taken = [(point["x"] - 6, point["y"] - 6, point["x"] + 6, point["y"] + 6) for point in points]
+    for point in points:
+        half = CHARACTER * len(point["label"].strip()) / 2
+        places = [
+            (point["x"] + (distance + half) * math.cos(turn), point["y"] - distance * math.sin(turn))
+            for distance in (11, 20, 30, 42, 56)
+            for turn in (math.pi * sixth / 6 for sixth in range(12))
+        ]
+        boxes = [(x - half, y - 5, x + half, y + 5) for x, y in places]
+        inside = [n for n, box in enumerate(boxes) if box[0] > 0 and box[2] < width]
+        chosen = next((n for n in inside if not any(_overlap(boxes[n], other) for other in taken)), inside[0])
+        taken.append(boxes[chosen])
+        point["label_x"], point["label_y"] = (round(place, 1) for place in places[chosen])
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """Evenly spaced round numbers around the values, over a tenth at least."""
+    low, high = min(*values, max(values) - 0.1), max(values)
+    step = _tick_step(high - low)
+    return [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten, from below the one to above the other."""
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 2)
+    numbers = [factor * 10.0**decade for decade in decades for factor in (1, 2, 5)]
+    first = max(number for number in numbers if number <= low)
+    last = min(number for number in numbers if number > high)
+    return [number for number in numbers if first <= number <= last]
 
 
 def _means_of_arms(study: Study) -> dict[str, dict[str, float]]:

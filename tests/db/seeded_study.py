@@ -17,7 +17,9 @@ COMMON = {"metric": "behaviour", "of": "opd", "against": "damaged", "direction":
 
 def declaration(title: str = "Distillation restores instruction following") -> dict[str, Any]:
     claims = [COMMON | {"text": claim["text"]} for claim in CLAIMS]
-    return {"title": title, "source": "A paper, 2025", "figure": "71.4 → 82.8", "claims": claims, "base": "lab"}
+    arms = {"opd": {"settings": {"distill": {"beta": 0.5}}}}
+    named = {"title": title, "source": "A paper, 2025", "figure": "71.4 → 82.8"}
+    return named | {"claims": claims, "arms": arms, "base": "lab"}
 
 
 def arm(name: str, seed: int, behaviour: float) -> dict[str, Any]:

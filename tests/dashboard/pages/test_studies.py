@@ -1,5 +1,6 @@
 """The page of studies, its picture, and the report of one study."""
 
+import math
 import re
 from xml.etree import ElementTree
 
@@ -8,7 +9,7 @@ import pytest
 from dashboard.actions import Actions
 from dashboard.html_report import study_report
 from dashboard.pages import studies
-from dashboard.pages.studies import arm_pictures, picture
+from dashboard.pages.studies import arm_pictures, picture, place_labels
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import Study
@@ -71,10 +72,25 @@ def test_arms_are_drawn_by_their_means_the_best_first_and_by_their_kl_where_it_w
     for arm, entries in study.arms.items():
         for entry in entries:
             entry["values"] = {"kl_to_clean": 0.05 if arm == "opd" else 0.4}
-    plane = ElementTree.fromstring(arm_pictures(study)["kl"])
-    circles = {circle.get("cx"): float(circle.get("cy")) for circle in plane.findall(f"{name}circle")[1:]}
-    assert sorted(circles, key=float) == ["143.8", "730.0"], "at 0.05 and 0.4 of an axis to 0.4"
-    assert circles["143.8"] < circles["730.0"], "opd is higher"
+    for width, narrow in ((760, False), (360, True)):
+        plane = ElementTree.fromstring(arm_pictures(study, narrow=narrow)["kl"])
+        circles = [{key: float(c.get(key)) for key in ("cx", "cy")} for c in plane.findall(f"{name}circle")]
+        assert len(circles) == 4, "two arms in two panels"
+        opd, damaged = sorted(circles[:2], key=lambda circle: circle["cx"])
+        assert opd["cy"] < damaged["cy"], "opd is higher"
+        # 0.05 and 0.4 of an axis from 0.05 to 0.5
+        left, right = 60 + 0.1 * width, width - 30
+        assert opd["cx"] == pytest.approx(left, abs=0.1)
+        assert damaged["cx"] == pytest.approx(left + (right - left) * math.log10(8), abs=0.1)
+
+
+def test_labels_of_points_keep_clear_of_points_and_of_each_other() -> None:
+    points = [{"x": 100 + 4 * n, "y": 50 + n % 3, "label": str(n)} for n in range(20)]
+    place_labels(points, 300)
+    places = [(point["label_x"], point["label_y"]) for point in points]
+    marks = [(point["x"], point["y"]) for point in points]
+    for n, (x, y) in enumerate(places):
+        assert all(abs(x - left) > 6 or abs(y - top) > 9 for left, top in [*places[:n], *marks])
 
 
 def test_the_report_of_a_study_is_one_file_that_loads_nothing(tracker, written) -> None:
