@@ -130,8 +130,11 @@ def is_sqlite(address: URL) -> bool:
 
 
 def display_name(address: URL) -> str:
-    """The address for messages: a file's path, or a URL without its password."""
-    return str(address.database if is_sqlite(address) else address.render_as_string(hide_password=True))
+    """The address for messages: a file's path, or a URL without its passwords."""
+    if is_sqlite(address):
+        return str(address.database)
+    hidden = {name: "***" for name in address.query if "password" in name}
+    return address.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
 def make_engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:

@@ -34,6 +34,8 @@ def dashboard_actions(project: Project) -> Actions:
         if candidate is None or candidate.project_id != project.id:
             raise ActionError("There is no such checkpoint in this project. Reload the page.")
         try:
+            if decision == "promoted":
+                candidate = project.verify(candidate)
             promotion.decide(project, candidate, decision, reason, by=user)
         except RecoverError as error:
             raise ActionError(str(error)) from error

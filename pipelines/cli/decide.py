@@ -11,7 +11,7 @@ from pipelines.storage import is_remote
 if TYPE_CHECKING:
     from pipelines.project.project import Project
 
-reason = click.option("--reason", default="", help="Why, for the project's history; needed against the gate's verdict.")
+WHY = "Why, for the project's history"
 
 
 class _FolderOrAddress(click.Path):
@@ -23,7 +23,7 @@ class _FolderOrAddress(click.Path):
 @main.command()
 @click.argument("ref")
 @click.option("--reject", is_flag=True, help="Reject the checkpoint instead.")
-@reason
+@click.option("--reason", default="", help=f"{WHY}; needed against the gate's verdict.")
 @options.dry_run
 @command_result
 @in_project
@@ -36,7 +36,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     Example: recover promote cycle:3 --reason "read fifty answers, they are fine"
     """
     from db.tables import Decision
-    from pipelines.gate.promotion import decide, require_reason
+    from pipelines.gate.promotion import check_decision, decide
     from recovery.models.students import load_chat, parameters_of
 
     checkpoint = project.resolve(ref)
@@ -44,7 +44,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
         load_chat(checkpoint.path)
         parameters_of(checkpoint.path)
     decision: Decision = "rejected" if reject else "promoted"
-    require_reason(checkpoint, decision, reason)
+    check_decision(project, checkpoint, decision, reason)
     if not dry_run:
         decide(project, checkpoint, decision, reason)
     current = project.current.reference
@@ -54,7 +54,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
 
 
 @main.command()
-@reason
+@click.option("--reason", default="", help=f"{WHY}.")
 @options.dry_run
 @command_result
 @in_project
@@ -64,9 +64,9 @@ def rollback(project: "Project", reason: str, dry_run: bool) -> CommandResult:
     \b
     Example: recover rollback --reason "it forgot the tables"
     """
-    from pipelines.gate.promotion import decide, previous_checkpoint
+    from pipelines.gate.promotion import current_checkpoint, decide, previous_checkpoint
 
-    current, previous = project.current, previous_checkpoint(project)
+    current, previous = current_checkpoint(project), previous_checkpoint(project)
     if not dry_run:
         decide(project, previous, "promoted", reason or f"rolled back from {current.reference}", closes_cycle=False)
     data = {"from": current.reference, "current": previous.reference, "dry_run": dry_run}

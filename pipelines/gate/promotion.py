@@ -20,16 +20,11 @@ def decide(
     """Promote or reject a checkpoint, and close its cycle with that decision; against the gate only with a reason.
 
     The cycle stays as it is without `closes_cycle`, or if the rejected checkpoint is not the cycle's latest one."""
-    require_reason(checkpoint, decision, reason)
+    check_decision(project, checkpoint, decision, reason)
     cycles = {c.number: c for c in project.reader.cycles(project.id)}
     cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
     if cycle and decision == "rejected" and checkpoint.superseded:
         cycle = None
-    if decision == "rejected" and project.current.id == checkpoint.id:
-        raise RecoverError(
-            f"The checkpoint {checkpoint.reference} is the current one. Return to the previous one with "
-            "`recover rollback` instead."
-        )
     project.tracker.promote(
         project.id,
         cycle.id if cycle else None,
@@ -40,20 +35,31 @@ def decide(
     )
 
 
-def require_reason(checkpoint: Checkpoint, decision: Decision, reason: str) -> None:
-    """Raise RecoverError for a decision against the gate's verdict, or past it, without a reason."""
+def check_decision(project: Project, checkpoint: Checkpoint, decision: Decision, reason: str) -> None:
+    """Raise RecoverError for a decision against the gate's verdict, or past it, without a reason, and for the rejection
+    of the current checkpoint."""
     if overrules_gate(decision, checkpoint.verdict) and not reason.strip():
         action = "promoting" if decision == "promoted" else "rejecting"
         raise RecoverError(
             f"The gate's verdict on {checkpoint.reference} is {gate_outcome(checkpoint.verdict)}: {action} it anyway "
             "needs a reason, which is stored. Give one with --reason TEXT."
         )
+    if decision == "rejected" and current_checkpoint(project).id == checkpoint.id:
+        raise RecoverError(
+            f"The checkpoint {checkpoint.reference} is the current one. Return to the previous one with "
+            "`recover rollback` instead."
+        )
+
+
+def current_checkpoint(project: Project) -> Checkpoint:
+    """The current checkpoint as it is recorded; its weights may be gone."""
+    return project.reader.current(project.id) or project.clean
 
 
 def previous_checkpoint(project: Project) -> Checkpoint:
     """The checkpoint that was current before the present one was promoted, and was not rejected since; the clean model,
     if there is none."""
-    current = project.current
+    current = current_checkpoint(project)
     if current.id == project.clean.id:
         raise RecoverError("The clean model is the current checkpoint, so there is nothing to go back to.")
     decisions = project.reader.promotions(project.id)  # newest first

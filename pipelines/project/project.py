@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 
 from db import name_of_base
-from db.engine import is_sqlite, open_database, parse_url
+from db.engine import display_name, is_sqlite, open_database, parse_url
 from db.queries import Reader
 from db.tables import Checkpoint, Cycle, Run, RunKind
 from db.tables import Project as ProjectRow
@@ -124,7 +124,7 @@ class Project:
     @property
     def database_label(self) -> str:
         """The database for messages: without its password."""
-        return make_url(self.database).render_as_string() if "://" in self.database else self.database
+        return display_name(parse_url(self.database)) if "://" in self.database else self.database
 
     @property
     def is_shared(self) -> bool:

@@ -42,6 +42,7 @@ def test_a_write_transaction_takes_the_lock_at_its_start(tmp_path: Path) -> None
         ("sqlite:///:memory:", "needs a file"),
         ("://", "not a URL"),
         ("postgresql://ada:secret@localhost:1/record", "Cannot open the record"),
+        ("postgresql://localhost:1/record?user=ada&password=secret", "Cannot open the record"),
         ("/dev/null/record.db", "Cannot open the record"),
         ("{tmp_path}", "Cannot open the record"),
         ("{tmp_path}/notes.txt", "not a database"),

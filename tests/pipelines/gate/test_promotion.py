@@ -42,8 +42,8 @@ def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejec
     assert project.current.id == project.clean.id
     decide(project, project.resolve("cycle:1"), "promoted", "on second thoughts")
     assert project.reader.cycles(project.id)[0].status == "promoted"
-    with pytest.raises(RecoverError, match="recover rollback"):
-        decide(project, project.resolve("cycle:1"), "rejected", "no")
+    for more in ([], ["--dry-run"]):
+        assert "recover rollback" in run(project, "promote", "cycle:1", "--reject", "--reason", "no", *more).stderr
 
 
 def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Project) -> None:

@@ -1,9 +1,12 @@
 import json
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
+from dashboard.actions import ActionError
 from db.tables import RunInputs
+from pipelines.cli.dashboard_actions import dashboard_actions
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job, unfinished_jobs
 from pipelines.project.maintenance import collect_garbage
@@ -11,6 +14,7 @@ from pipelines.project.project import Project
 from pipelines.project.runs import run_of_stage
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
+from tests.pipelines.options import recover
 from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
 
 
@@ -102,6 +106,17 @@ def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_somethi
     decide(project, project.resolve("cycle:1"), "promoted", "on second thoughts")
     deleted = [path for path, _ in _collect(project, rejected=True, dry_run=False)]
     assert deleted == [project.checkpoint_folder(2)]
+
+
+def test_what_was_deleted_is_not_promoted_and_a_current_model_that_is_gone_can_be_left(project: Project) -> None:
+    rejected, current = record_cycle(project, "rejected"), record_cycle(project, "promoted")
+    assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [project.checkpoint_folder(1)]
+    with pytest.raises(ActionError, match="were deleted"):
+        dashboard_actions(project).promote(rejected, "ada", "on second thoughts")
+    assert project.current.id == current
+    rmtree(project.checkpoint_folder(2))
+    assert recover("rollback", "--project", project.root).exit_code == 0
+    assert project.current.id == project.clean.id
 
 
 def test_the_current_checkpoint_is_not_deleted_whatever_its_last_decision_is(project: Project) -> None:
