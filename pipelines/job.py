@@ -44,6 +44,8 @@ class Job:
     conversations: Path | None = None  # where a person has those that are mid-trained on
     teacher_context: Path | None = None  # what only the teacher reads
     given: dict[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
+    model: str | None = None  # the student as the command of a repair named it
+    notes: tuple[str, ...] = ()  # on the files of that model
     fixed: str | None = None  # what was wrong with the student's files, and is right in the copy that is repaired
     processes: int = 1  # that `--processes` started, and which continue it
     id: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -69,7 +71,8 @@ class Job:
         """With what it stored of its documents, where they are not to be kept."""
         if not self.settings.keep_documents:
             snapshot = self.corpus and snapshot_file(home, self.corpus.hash)
-            for file in (self.training_file, snapshot, *(home / "cache").glob("tokens-*")):
+            of_documents = [*(home / "cache").glob("tokens-*"), *(home / "cache").glob("passage-questions-*")]
+            for file in (self.training_file, snapshot, *of_documents):
                 if file:
                     file.unlink(missing_ok=True)
         self._file(home).unlink(missing_ok=True)

@@ -11,7 +11,6 @@ import torch
 from evals.subject import Subject
 from pipelines.log import log
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, choose_engine
-from pipelines.settings.schema import Settings
 from pipelines.settings.sources import EngineName
 from recovery.engines import Engine
 from recovery.engines.http import HttpEngine
@@ -91,10 +90,9 @@ def open_subject(path: str, engine: EngineName) -> Iterator[Subject]:
         yield Subject(opened, model.chat)
 
 
-def check_servers(base: str, settings: Settings, of_teacher: str | None) -> None:
+def check_servers(base: str, engine: EngineName, rank: int, of_teacher: str | None) -> None:
     """Raise unless each answers and has the base's tokenizer; where none answers, the sentence says how to start it."""
-    engines = parse_addresses(settings.engine) if is_address(settings.engine) else []
-    rank = settings.lora_rank
+    engines = parse_addresses(engine) if is_address(engine) else []
     if engines and not rank:
         raise RecoverError(
             "vLLM servers generate for adapters, and this trains full weights. Train an adapter (--set lora_rank=128), "

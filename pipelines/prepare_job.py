@@ -22,11 +22,11 @@ from pipelines.job import Job, store_context, store_prompts, store_questions
 from pipelines.log import log
 from pipelines.model_loading import check_servers
 from pipelines.project.checkpoints import weights_hash
-from pipelines.project.locations import relocate
+from pipelines.project.locations import FIXED, relocate
 from pipelines.project.project import Project
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request
-from pipelines.settings.resolve import Resolved, differences, resolve_settings
+from pipelines.settings.resolve import Resolved, change_recipe, differences, resolve_settings
 from pipelines.settings.schema import Dials, Settings
 from pipelines.storage import JsonLines, content_hash
 from pipelines.synthetic.chat_prompts import other_contexts
@@ -60,7 +60,7 @@ from pipelines.training_memory import check_memory, check_window
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
-from recovery.models.adapters import base_of
+from recovery.models.adapters import base_of, saved_rank
 from recovery.models.chat_template import Chat, check_same_tokenizer
 from recovery.models.students import generation_ends, load_chat, parameters_of, save_generation_ends
 from recovery.recipes import recipe
@@ -120,6 +120,8 @@ def check_request(
 
 def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
     """Each once. Raises where none has an answer that can be learned."""
+    if not file.exists():
+        raise RecoverError(f"There is no file {file}. Give --conversations a file of conversations.")
     conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_file(file)}.values())
     if not any(any(encode_conversation(chat, conversation)[1]) for conversation in conversations):
         raise RecoverError(
@@ -177,7 +179,8 @@ def prepare_job(
     """A job that is ready to run, and saved; by default under a new id. Unless it `is_alone`, nothing is said about
     how long the last one took. `start` is what is mid-trained, by default the current checkpoint."""
     (settings, _, given), teacher, documents, conversations = check_request(project, request)
-    check_servers(project.base, settings, teacher.addresses if isinstance(teacher, Served) else None)
+    served_teacher = teacher.addresses if isinstance(teacher, Served) else None
+    check_servers(project.base, settings.engine, settings.lora_rank, served_teacher)
     if is_alone and project.row and (last := last_time(project, request.command)):
         log.info(last)
     student = None if request.midtrains else _student(project, request)
@@ -352,18 +355,27 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     path = project.path_of(request.student)
     about = inspect_fine_tune(path, project.base)
     settings, _, given = announce_settings(project, request)
-    if trains and (dials := [name for dial in Dials.model_fields if (name := f"distill.{dial}") in given]):
+    chosen = [name for name in ("distill.recipe", *(f"distill.{dial}" for dial in Dials.model_fields)) if name in given]
+    if trains and chosen:
         raise RecoverError(
-            f"A repair chooses its recipes with their own dials. Leave out {dials[0]}, or use recover distill."
+            f"A repair chooses its recipes with their own dials. Leave out {chosen[0]}, or use recover distill."
         )
     if is_address(settings.engine) and base_of(path) is None:
         raise RecoverError(
             "vLLM servers generate for adapters, and this fine-tune has full weights. Generate on this machine "
             "(--engine auto)."
         )
+    for name in ("offpolicy-kl", "opd") if trains else ():
+        check_recipes(change_recipe(settings, name, parameters_of(project.base), given))
     check_processes(request.processes or 1, settings)
+    check_logger(settings.report_to)
     check_model_fits(project, request, settings, path)
     check_files(project, request)
+    _check_prompts(request, settings, BASE, load_chat(project.base), path)
+    conversations = read_training_file(request.docs) if request.docs else []
+    _warn_of_learned_questions(request.questions, conversations)
+    documents = read_corpus(request.docs) if request.docs and not conversations else None
+    check_servers(project.base, settings.engine, saved_rank(path), None)
     for note in about.notes(project.base_name):
         log.warning(note)
     own_template = path if about.other_template else None
@@ -373,9 +385,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     is_changed = own_template is not None or missing is not None
     fixed_copy = _fixed_copy(project, path, own_template is not None, missing) if is_changed else None
     student = project.resolve(fixed_copy or request.student)
-    conversations = read_training_file(request.docs) if request.docs else []
-    _warn_of_learned_questions(request.questions, conversations)
-    corpus = save_snapshot(project.home, read_corpus(request.docs)) if request.docs and not conversations else None
+    corpus = save_snapshot(project.home, documents) if documents else None
     sample = None  # of what the fine-tune was trained on
     if corpus is not None and not request.questions:
         sample = sample_passages(project.home, corpus)
@@ -406,7 +416,14 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         former = "no token" if own_files.template is None else own_files.name(own_files.template)
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
     processes = request.processes or 1
-    job = replace(job, id=content_hash(contents)[:8], processes=processes, fixed=". ".join(fixed) or None)
+    job = replace(
+        job,
+        id=content_hash(contents)[:8],
+        model=request.student,
+        notes=tuple(about.notes(project.base_name)),
+        processes=processes,
+        fixed=". ".join(fixed) or None,
+    )
     return Prepared(job, about, own_template)
 
 
@@ -419,9 +436,7 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
             f"The files of {model} are copied, since its chat template or its generation config has to be changed. "
             "Download it first, and name its folder."
         )
-    folder = (
-        project.home / "fixed" / content_hash([str(source), weights_hash(source), other_template, missing_end])[:16]
-    )
+    folder = project.home / FIXED / content_hash([str(source), weights_hash(source), other_template, missing_end])[:16]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for file in source.iterdir():

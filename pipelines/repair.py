@@ -6,7 +6,7 @@ what is done of each, so an interrupted repair goes on where it stopped, and a f
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -176,7 +176,7 @@ def is_enough(move: Move, base_ending: float | None) -> bool:
     return move.verdict.passed and not has_lost_ends(move.ending, base_ending)
 
 
-def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str] = ()) -> RepairResult:
+def run_repair(project: Project, job: Job) -> RepairResult:
     has_probes = job.settings.distill.probe_every > 0
     can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):
@@ -202,14 +202,14 @@ def run_repair(project: Project, job: Job, model: str = "", notes: Sequence[str]
                 # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
                 if name == "ends" and base_of(move.path) != student.path:
                     job = replace(job, student=project.resolve(move.checkpoint).id)
-    name, guard = model or student.reference, _guard(job.eval_plan)
+    guard = _guard(job.eval_plan)
     return RepairResult(
-        name,
+        job.model or student.reference,
         project.base_name,
         headlines(clean),
         guard,
         moves,
-        list(notes),
+        list(job.notes),
         job.fixed,
         base_ending,
         has_documents=job.corpus is not None,
@@ -262,12 +262,13 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
             distill["steps"] = min(pace["steps"], settings.distill.steps)  # it stays short if others are to be longer
         share = next((move.share for move in moves if move.name == "interpolation"), None)
         distill["warm_start"] = given or share or "off"
-        of_settings = job.settings.distill
-        room = (1 - of_settings.documents_share - of_settings.texts_share) / 2
-        if (job.corpus or job.training_file) and of_settings.documents is None:
+        shares = {"documents": job.settings.distill.documents_share, "texts": job.settings.distill.texts_share}
+        given_shares = {share: value for share, value in shares.items() if f"distill.{share}" in job.given}
+        room = (1 - sum(given_shares.values())) / 2
+        if (job.corpus or job.training_file) and "documents" not in given_shares:
             distill["documents"] = min(REREAD, room)  # else the distillation would cost what they taught
-        if name != "ends" and of_settings.texts is None:
-            distill["texts"] = min(TEXTS, room)  # prompts hardly ask what the base knew
+        if name != "ends" and "texts" not in given_shares:  # prompts hardly ask what the base knew
+            distill["texts"] = min(TEXTS, room)
     return replace(job, command="distill", settings=apply_overrides(settings, overrides), id=f"{job.id}-{name}")
 
 

@@ -85,7 +85,9 @@ def cycle(project: Path | None, request: Request, dry_run: bool) -> CommandResul
 
 @main.command()
 @click.argument("run", type=click.IntRange(min=1), required=False)
-@options.of_request("processes")
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Train with this many processes [default: as many as it had]"
+)
 @command_result
 @in_project
 def resume(project: "Project", run: int | None, processes: int | None) -> CommandResult:
@@ -306,10 +308,8 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     opened = Project.open(project, request.base)
     request = replace(request, student=ref)
     with command_lock(opened):
-        prepared = prepare_repair(opened, request)
-        job = prepared.job.save(opened.home)
-        notes = prepared.about.notes(opened.base_name)
-        return repair_result(run_repair(opened, job, ref, notes))
+        job = prepare_repair(opened, request).job.save(opened.home)
+        return repair_result(run_repair(opened, job))
 
 
 def repair_result(result: "RepairResult") -> CommandResult:

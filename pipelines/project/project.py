@@ -23,7 +23,16 @@ from pipelines.project.checkpoints import (
     weights_hash,
     weights_id,
 )
-from pipelines.project.locations import HOME, describe_base, find_root, local_base, locate_base, resolve_base
+from pipelines.project.locations import (
+    FIXED,
+    HOME,
+    describe_base,
+    find_root,
+    local_base,
+    locate_base,
+    relocate,
+    resolve_base,
+)
 from pipelines.settings.sources import read_toml
 from pipelines.storage import write_atomic
 from recovery.errors import RecoverError
@@ -263,7 +272,8 @@ class Project:
         if checkpoint.role == "base":
             return checkpoint.replaced(path=self.base)
         if checkpoint.hash is None:
-            return checkpoint
+            path = Path(checkpoint.path)
+            return checkpoint.replaced(path=str(relocate(self.home, path))) if path.parent.name == FIXED else checkpoint
         return locate_weights(checkpoint, self.home, self.reader)
 
     def verify(self, checkpoint: Checkpoint) -> Checkpoint:

@@ -58,9 +58,10 @@ def rows_beside(
 ) -> list[States]:
     """Rows of the documents, of the conversations and of the base's texts beside the recipe's own rows."""
     settings, file = stage.settings.distill, stage.job.training_file
-    share, of_texts, rows = settings.documents_share, settings.texts_share if texts else 0.0, list[States]()
+    share, of_texts = settings.documents_share if corpora or file else 0.0, settings.texts_share if texts else 0.0
+    rows = list[States]()
     whole = settings.rows / (1 - share - of_texts)
-    settings = settings.model_copy(update={"texts": of_texts})
+    settings = settings.model_copy(update={"documents": share, "texts": of_texts})
     if share and corpora and file:
         share /= 2
         settings = settings.model_copy(update={"documents": share})

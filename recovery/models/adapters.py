@@ -56,6 +56,13 @@ def rank(model: Any) -> int:
     return max(layer.r[LOADED] for layer in _layers(model).values())
 
 
+def saved_rank(folder: str) -> int:
+    """The largest rank in a saved adapter; 0 where there is none."""
+    config = Path(folder) / "adapter_config.json"
+    saved = json.loads(config.read_text()) if config.is_file() else {}
+    return max(saved.get("r") or 0, *(saved.get("rank_pattern") or {}).values(), 0)
+
+
 def layer_kinds(model: Any) -> set[str]:
     """Return the kinds of layers that the adapter changes: q_proj, down_proj, …"""
     return {path.rpartition(".")[-1] for path in _layers(model)}
@@ -79,11 +86,12 @@ def base_of(reference: str) -> str | None:
         return None
     settings = json.loads(config.read_text())
     base = with_revision(settings.get("base_model_name_or_path") or "", settings.get("revision"))
+    # First the one that lies where it lay from here: a copied project reads its own.
+    relative = json.loads(metadata.read_text()).get("base_from_here") if metadata.is_file() else None
+    if relative is not None and (copied := Path(reference) / relative).is_dir():
+        return str(copied.resolve())
     if Path(base).is_dir():
         return base
-    relative = json.loads(metadata.read_text()).get("base_from_here") if metadata.is_file() else None
-    if relative is not None and (moved := Path(reference) / relative).is_dir():
-        return str(moved.resolve())
     if built_in := installed_base_path(base):
         return built_in
     if not base or Path(base).is_absolute() or base.startswith("."):

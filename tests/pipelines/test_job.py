@@ -106,11 +106,12 @@ def test_files_of_a_project_that_was_moved_are_located_in_its_new_folder(tmp_pat
 def test_documents_that_are_not_to_be_kept_go_with_the_job(tmp_path: Path) -> None:
     for keep in (True, False):
         home = tmp_path / str(keep)
-        stored = [snapshot_file(home, "ab12"), home / "documents" / "chats.jsonl", home / "cache" / "tokens-1.u32"]
+        stored = [snapshot_file(home, "ab12"), home / "documents" / "chats.jsonl"]
+        stored += [home / "cache" / name for name in ("tokens-1.u32", "passage-questions-1.json")]
         for file in stored:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("text")
         corpus = CorpusSnapshot(Path("docs"), "ab12", 1, stored[0])
         job = Job("cycle", Settings(keep_documents=keep), corpus=corpus, training_file=stored[1]).save(home)
         job.delete(home)
-        assert [file.exists() for file in stored] == [keep] * 3
+        assert [file.exists() for file in stored] == [keep] * 4

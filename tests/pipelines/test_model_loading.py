@@ -8,7 +8,6 @@ import torch
 
 import pipelines.model_loading
 from pipelines.model_loading import check_servers, frozen_dtype, load_trained, open_engine
-from pipelines.settings.schema import Settings
 from pipelines.settings.sources import EngineName
 from pipelines.training.stage_teachers import Teachers
 from recovery.engines import Sampling, vllm
@@ -90,17 +89,17 @@ def nowhere() -> str:
 def test_where_no_server_answers_the_message_is_the_command_that_starts_it(
     rank: int, is_teacher: bool, command: str, nowhere: str
 ) -> None:
-    settings = Settings(lora_rank=rank, engine="transformers" if is_teacher else nowhere)
+    engine: EngineName = "transformers" if is_teacher else nowhere
     with pytest.raises(RecoverError, match=f"No vLLM server answers at {nowhere} .*{command}"):
-        check_servers(str(BASE), settings, nowhere if is_teacher else None)
+        check_servers(str(BASE), engine, rank, nowhere if is_teacher else None)
 
 
 def test_servers_of_the_base_are_accepted_and_no_servers_need_no_check() -> None:
-    check_servers(str(BASE), Settings(), None)
+    check_servers(str(BASE), "auto", 8, None)
     with serving(SmallServer(load_student(str(BASE), frozen=True))) as named:
-        check_servers(str(BASE), Settings(engine=named), named)
+        check_servers(str(BASE), named, 8, named)
         with pytest.raises(RecoverError, match=r"generate for adapters.* lora_rank"):
-            check_servers(str(BASE), Settings(engine=named, lora_rank=0), None)
+            check_servers(str(BASE), named, 0, None)
 
 
 ROWS = [Sample([1, *range(3 + i, 40 + i), 2], [False] * 4 + [True] * 35) for i in range(4)]

@@ -39,10 +39,37 @@ def planned(name: str, *moves: Move, job: Job = JOB, can_probe: bool = True, par
     return _job_of(job, name, list(moves) or [move("none")], can_probe=can_probe, parameters=parameters)
 
 
-def test_the_dials_of_the_moves_are_not_set(tmp_path: Path) -> None:
-    command = ["repair", str(BASE), "--project", str(tmp_path / "project"), "--json", "--set", "distill.beta=0.5"]
-    sentence = "A repair chooses its recipes with their own dials. Leave out distill.beta, or use recover distill."
-    assert error_of(recover(*command)) == sentence
+def chosen(job: Job, setting: str, value: float) -> Job:
+    settings = apply_overrides(job.settings, {"distill": {setting: value}})
+    return replace(job, settings=settings, given={f"distill.{setting}": value})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        (
+            "--set",
+            "distill.beta=0.5",
+            "A repair chooses its recipes with their own dials. Leave out distill.beta, or use",
+        ),
+        (
+            "--set",
+            "distill.recipe=sdft",
+            "A repair chooses its recipes with their own dials. Leave out distill.recipe, or",
+        ),
+        ("--set", "distill.temperature=2", "The recipe opd needs rollouts at temperature 1."),
+        ("--set", "report_to=nonsense", "The setting report_to must be none, wandb, trackio or tensorboard"),
+        ("--prompts", "no-user.jsonl", 'no-user.jsonl has no "prompt"'),
+        ("--docs", "missing", "There is no file or folder missing."),
+    ],
+)
+def test_a_refused_repair_says_why_and_creates_no_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, value: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "no-user.jsonl").write_text('{"messages": [{"role": "assistant", "content": "Hi"}]}')
+    assert sentence in error_of(recover("repair", BASE, "--project", "project", "--json", option, value))
+    assert not (tmp_path / "project").exists()
 
 
 def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() -> None:
@@ -111,31 +138,29 @@ def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> No
     given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
     shares = [planned(name, job=given).settings.distill.documents for name in list(NAMES)[1:]]
     assert shares == [REREAD, None, REREAD, REREAD]
-    chosen = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.4}}))
-    assert planned("opd", job=chosen).settings.distill.documents == 0.4
+    assert planned("opd", job=chosen(given, "documents", 0.4)).settings.distill.documents == 0.4
+    default = replace(given, settings=defaults_for(MEDIUM))
+    assert planned("answers", job=default, parameters=MEDIUM).settings.distill.documents == REREAD
 
 
 @pytest.mark.parametrize("share", ["documents", "texts"])
 def test_a_large_share_of_one_leaves_room_for_the_other_and_for_answers(share: str) -> None:
     given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
-    given = replace(given, settings=apply_overrides(Settings(), {"distill": {share: 0.8}}))
-    distill = planned("answers", job=given).settings.distill
+    distill = planned("answers", job=chosen(given, share, 0.8)).settings.distill
     assert distill.documents_share + distill.texts_share == pytest.approx(0.9)
 
 
 def test_texts_of_the_base_are_read_by_the_moves_that_train_for_long() -> None:
     shares = [planned(name).settings.distill.texts for name in list(NAMES)[1:]]
     assert shares == [None, None, TEXTS, TEXTS]
-    unwanted = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"texts": 0.0}}))
-    assert planned("answers", job=unwanted).settings.distill.texts == 0.0
+    assert planned("answers", job=chosen(JOB, "texts", 0.0)).settings.distill.texts == 0.0
 
 
 def test_answers_of_its_training_file_are_learned_again_too() -> None:
     given = replace(JOB, training_file=Path("chats.jsonl"))
     assert planned("answers", job=given).settings.distill.documents == REREAD
     assert planned("answers").settings.distill.documents is None
-    unwanted = replace(given, settings=apply_overrides(Settings(), {"distill": {"documents": 0.0}}))
-    assert planned("answers", job=unwanted).settings.distill.documents == 0.0
+    assert planned("answers", job=chosen(given, "documents", 0.0)).settings.distill.documents == 0.0
 
 
 def test_without_probes_a_fixed_share_is_taken() -> None:

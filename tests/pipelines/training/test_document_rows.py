@@ -87,6 +87,10 @@ def test_documents_and_texts_of_the_base_are_their_shares_of_a_distillations_row
     assert [row.use_labels for row in written] == [use_labels]
     [alone] = rows_beside(stage, chat, [corpus], [], None, use_labels=use_labels)
     assert len(alone.draw(cast(Student, None), 0)) == 3, "of nine rows, where the base wrote nothing"
+    more = {"distill": {"rows": 8, "documents": 0.4, "texts": 0.2}, "midtrain": {"window": 8}}
+    stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, more)))
+    [alone] = rows_beside(stage, chat, [], texts, None, use_labels=use_labels)
+    assert len(alone.draw(cast(Student, None), 0)) == 2, "of ten rows, where there are no documents"
 
 
 def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> None:

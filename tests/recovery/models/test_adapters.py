@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models import adapters
-from recovery.models.adapters import Adapter
+from recovery.models.adapters import Adapter, base_of, saved_rank
 from recovery.models.interpolation import InterpolationError, WeightInterpolation, merge
 from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
 from recovery.objectives import CrossEntropy
@@ -65,6 +65,16 @@ def test_a_saved_adapter_loads_unchanged_and_can_be_trained_further(tmp_path: Pa
     assert sum(p.numel() for p in again.trainable()) == sum(p.numel() for p in student.trainable())
     assert not load_student(str(tmp_path / "a"), frozen=True).trainable()
     assert not torch.equal(logits(learn(again)), logits(student))
+
+
+def test_a_copied_adapter_has_the_base_that_was_copied_with_it(tmp_path: Path) -> None:
+    base = save_tiny(tmp_path / "first" / "base")
+    save_student(load_student(str(base), adapter=LOW), tmp_path / "first" / "adapter", {})
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    for folder in ("second", "first"):
+        assert base_of(str(tmp_path / folder / "adapter")) == str((tmp_path / folder / "base").resolve())
+    assert saved_rank(str(tmp_path / "first" / "adapter")) == LOW.rank
+    assert saved_rank(str(base)) == 0
 
 
 def test_a_new_adapter_is_reproducible(base: str) -> None:
