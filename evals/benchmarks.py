@@ -22,7 +22,7 @@ class Benchmark(NamedTuple):
     tasks: str  # of lm-eval, separated by commas
     folder: str
     splits: str  # the questions, and what examples are taken from
-    fields: str  # that every row must have
+    fields: str  # that every row must have; one of those with a | between them
     metric: str = ""  # in place of the task's own
 
 
@@ -30,7 +30,7 @@ BENCHMARKS = {
     "gsm8k": Benchmark("gsm8k", "gsm8k", "test train", "question answer"),
     "truthfulqa": Benchmark("truthfulqa_mc1,truthfulqa_mc2", "truthfulqa_mc", "validation", "mc1_targets mc2_targets"),
     "mmlu": Benchmark("mmlu", "mmlu", "test dev", "question subject choices answer"),
-    "hellaswag": Benchmark("hellaswag", "hellaswag", "validation", "activity_label label"),
+    "hellaswag": Benchmark("hellaswag", "hellaswag", "validation", "activity_label|query label"),
     "arc_easy": Benchmark("arc_easy", "arc_easy", "test", "question choices answerKey"),
     "arc_challenge": Benchmark("arc_challenge", "arc_challenge", "test", "question choices answerKey"),
     "piqa": Benchmark("piqa", "piqa", "validation", "goal sol1 sol2 label"),
@@ -74,8 +74,9 @@ def _benchmark_of(task: str) -> Benchmark | None:
 def _read(folder: Path, benchmark: Benchmark) -> Rows:
     data = {split: read_rows(folder / f"{split}.jsonl") for split in benchmark.splits.split()}
     for name in benchmark.fields.split():
-        if without := [location for rows in data.values() for location, row in rows if name not in row]:
-            raise RecoverError(f'{without[0]} has no "{name}". Every line needs it, as in the public data set.')
+        either = name.split("|")
+        if without := [place for rows in data.values() for place, row in rows if not any(n in row for n in either)]:
+            raise RecoverError(f'{without[0]} has no "{either[0]}". Every line needs it, as in the public data set.')
     return {split: [row for _, row in rows] for split, rows in data.items()}
 
 

@@ -117,7 +117,7 @@ def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple
     """Run the demo of the base; return the results as JSON and as lines of text. With `quick` the model reads documents
     alone and nothing else."""
     started_at = time.perf_counter()
-    project = Project.open(folder, base or str(BASE))
+    project = Project.open(folder, base)
     demo = Demo(project, seed, quick)
     outcome = None
     with command_lock(project):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--db", metavar="URL", help="The database, such as postgresql://… [default: SQLite in .recover]")
 @command_result
 def init(project: Path | None, base: str | None, db: str | None) -> CommandResult:
-    """Create a project: recover.toml and .recover/.
+    """Create a project in this folder: recover.toml and .recover/.
 
     Other commands create a project too, when they first need one.
 

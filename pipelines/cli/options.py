@@ -28,6 +28,7 @@ class EngineType(click.Choice[str]):
 TYPES: dict[Any, Any] = {
     Path | None: file_path,
     int | None: click.IntRange(min=1),
+    int: click.IntRange(0, 2**31 - 1),
     float | None: click.FloatRange(min=0, min_open=True),
 }
 FIELDS = {field.name: field for field in fields(Request) if "options" in field.metadata}

@@ -1,7 +1,9 @@
 """The command that plans the memory of GPUs that are not there yet: plan."""
 
 import math
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +44,7 @@ def plan(
               recover plan --base Qwen/Qwen3-8B --set lora_rank=0 --processes 8
     """
     from db import name_of_base
-    from pipelines.project.locations import HOME, find_root, local_base, resolve_base
+    from pipelines.project.locations import find_root, local_base, resolve_base
     from pipelines.project.project import Project
     from pipelines.settings.resolve import resolve_settings
     from pipelines.settings.sources import read_toml
@@ -52,10 +54,12 @@ def plan(
 
     root = find_root(project)
     # Nothing is trained, so the base may be another than the project's.
-    planned_base = local_base(resolve_base(root, base).model, root / HOME, None) if base else Project.open(root).base
+    # A base that has to be fetched or dequantised for this is deleted again.
+    home = Path(click.get_current_context().with_resource(TemporaryDirectory()))
+    planned_base = local_base(resolve_base(root, base).model, home, None) if base else Project.open(root).base
     refuse_quantised(planned_base)
     # Whether this machine computes in bfloat16 says nothing about a rented one.
-    default = {} if "bf16" in read_toml(root) else {"bf16": True}
+    default = {} if "bf16" in read_toml(root) or "RECOVER_BF16" in os.environ else {"bf16": True}
     settings = resolve_settings(parameters_of(planned_base), root, default, assignments).settings
     check_window(planned_base, settings)
     check_processes(processes or 1, settings)

@@ -16,7 +16,7 @@ from pipelines.documents.text_store import Signatures, Spool, Texts, exact_copie
 from pipelines.storage import JsonLines
 from recovery.errors import RecoverError, first_line, hub_problem
 
-HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?(:(?P<split>\w+))?")
+HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<split>\w+))?")
 
 Skipped = list[tuple[Path, str]]  # (file, reason)
 

@@ -147,7 +147,7 @@ def read_csv(file: Path) -> Iterator[str]:
     with file.open(encoding="utf-8-sig", newline="") as text:
         try:
             header = text.readline(MAX_LINE_BYTES)
-            delimiter = max(",;\t", key=header.count)
+            delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
             lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
             yield from row_documents(csv.DictReader(lines, delimiter=delimiter, restkey="more"))
         except UnicodeError as error:

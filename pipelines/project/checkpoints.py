@@ -48,7 +48,7 @@ def model_path(reference: str) -> str:
         )
     if path.startswith((".", "/", "~")) and not Path(path).exists():
         raise RecoverError(f"There is no folder {reference}. Name a folder that exists, or a checkpoint or hub id.")
-    if not Path(path).exists() and path.count("/") != 1:
+    if not Path(path).exists() and path.partition("@")[0].count("/") != 1:
         raise RecoverError(
             f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "
             "an existing folder, or a hub id like org/name."

@@ -41,7 +41,8 @@ def initialise(root: Path, base: str | None, db: str | None) -> Project:
     try:
         if is_new:
             root.mkdir(parents=True, exist_ok=True)
-            lines = [f"{name} = {json.dumps(value)}" for name, value in (("base", base), ("db", db)) if value]
+            given = (("base", base), ("db", db))
+            lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given if value]
             file.write_text("\n".join([*lines, TEMPLATE]), encoding="utf-8")
         project = Project.open(root, base)
         parameters_of(project.base)  # raises RecoverError for a base that cannot be loaded

@@ -26,14 +26,11 @@ def _number_from_text(value: Any) -> Any:
 # Types of settings. The description completes the sentence "NAME must be …".
 Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
 CountOrZero = Annotated[int, Field(ge=0, description="a whole number of at least 0")]
-Number = Annotated[float, Field(ge=0, description="a number of at least 0")]
-PositiveNumber = Annotated[float, Field(gt=0, description="a number above 0")]
-Fraction = Annotated[float, BeforeValidator(_number_from_text), Field(ge=0, le=1, description="a number from 0 to 1")]
-Share = Annotated[
-    float,
-    BeforeValidator(_number_from_text),  # flags and variables give text
-    Field(ge=0, lt=1, description="a number of at least 0 and below 1"),
-]
+Float = Annotated[float, BeforeValidator(_number_from_text)]  # flags and variables give text
+Number = Annotated[Float, Field(ge=0, description="a number of at least 0")]
+PositiveNumber = Annotated[Float, Field(gt=0, description="a number above 0")]
+Fraction = Annotated[Float, Field(ge=0, le=1, description="a number from 0 to 1")]
+Share = Annotated[Float, Field(ge=0, lt=1, description="a number of at least 0 and below 1")]
 
 
 class Group(BaseModel):
@@ -61,7 +58,7 @@ class Midtrain(Group):
     recipe: str = "midtrain"
     learning_rate: Number = 2e-4
     epochs: Annotated[  # auto: by the size of the corpus, as `rows`
-        Annotated[float, Field(gt=0)] | Literal["auto"], Field(description="auto or a number above 0")
+        PositiveNumber | Literal["auto"], Field(description="auto or a number above 0")
     ] = AUTO
     window: Count = 512  # tokens of one row
     rows: Annotated[Count | Literal["auto"], Field(description="auto or a whole number of at least 1")] = AUTO  # a step
@@ -122,8 +119,8 @@ class Distill(Dials):
     probe_every: CountOrZero = 10  # steps between two evaluations on the probe set; 0: none, so all steps are taken
     probe_items: Count = 300
     max_steps: Count | None = None
-    max_minutes: Number | None = None
-    max_flops: Number | None = None
+    max_minutes: PositiveNumber | None = None
+    max_flops: PositiveNumber | None = None
     temperature: PositiveNumber = 1.0  # of replies that the teacher, or the student's start, writes beforehand
     ema_decay: Share = 0.95  # of the teacher that is an average of the student
     context_template: str | None = None  # how the teacher reads prompt and context; none: the recipe's own
@@ -180,7 +177,9 @@ class Settings(Group):
     tokens_at_once: Count = 8192  # per forward pass in training; changes memory, not the result
     checkpointing: bool = True  # recompute layers in the backward pass, which saves much memory
     keep_documents: bool = True  # keep the documents' text in .recover/, to resume and for later cycles' mix
-    report_to: str = "none"  # also log to "wandb", "trackio" or "tensorboard"
+    report_to: Annotated[  # also log to one of these
+        Literal["none", "wandb", "trackio", "tensorboard"], Field(description="none, wandb, trackio or tensorboard")
+    ] = "none"
     save_minutes: Number = 2.0  # between two saves of a run in progress
     midtrain: Midtrain = Midtrain()
     distill: Distill = Distill()

@@ -48,6 +48,15 @@ def test_a_local_task_has_no_split_without_a_file(data: Path) -> None:
     assert {split: len(rows) for split, rows in task["custom_dataset"]().items()} == {"test": 3, "train": 5}
 
 
+def test_hellaswag_has_either_of_its_two_forms(data: Path) -> None:
+    question = {"query": "He runs. He", "choices": ["stops.", "flies."], "label": "0"}
+    write(data / "hellaswag", validation=[question])
+    assert len(task_config("hellaswag")["task"]) == 1
+    (data / "hellaswag" / "validation.jsonl").write_text('{"label": "0"}')
+    with pytest.raises(RecoverError, match='has no "activity_label"'):
+        task_config("hellaswag")
+
+
 def test_mmlu_is_the_tasks_of_the_subjects_with_questions(data: Path) -> None:
     tasks = (task_config("mmlu") or {})["task"]
     assert [task["task"] for task in tasks] == ["mmlu_anatomy", "mmlu_virology"]

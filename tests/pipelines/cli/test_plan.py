@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from recovery.lab import BASE
 from tests.models import change_json
 from tests.pipelines.options import data_of, error_of, recover
 from tests.real_shapes import save_config
@@ -31,6 +32,9 @@ def test_a_plan_needs_only_a_config_and_leaves_nothing_behind(folder: Path) -> N
     assert any(line.split() == ["weights", "17.8", "17.8", "17.8"] for line in lines)
     assert max(map(len, lines)) <= 120
     assert [path.name for path in folder.iterdir()] == ["model"]
+    assert recover("init").exit_code == 0
+    assert plan(base=f"file://{BASE}").exit_code == 0
+    assert not (folder / ".recover" / "bases").exists()
 
 
 def test_a_project_of_another_base_does_not_matter(folder: Path) -> None:
@@ -96,7 +100,10 @@ def test_a_base_that_cannot_be_trained_is_refused(folder: Path) -> None:
         assert len(refused.stderr.splitlines()) == 1, refused.stderr
 
 
-def test_precision_is_the_projects_and_not_this_machines(folder: Path) -> None:
+def test_precision_is_the_projects_and_not_this_machines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_bfloat16 = data_of(plan("--json"))["memory"]
+    with monkeypatch.context() as patched:
+        patched.setenv("RECOVER_BF16", "false")
+        assert data_of(plan("--json"))["memory"] != in_bfloat16
     (folder / "recover.toml").write_text("bf16 = false\n")
     assert data_of(plan("--json"))["memory"] != in_bfloat16

@@ -18,7 +18,7 @@ def every_format(folder: Path) -> None:
     )
     with (folder / "table.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["name", "town"], ["Ada", "Oslo, west"], ["Bo", ""]])
-    (folder / "table.tsv").write_text("title\ttext\nHead\tBody of it\n")
+    (folder / "table.tsv").write_text("title\ttext\tnotes, or a, b\nHead\tBody of it\tnone\n")
     (folder / "rows.jsonl").write_text('{"text": "Said in JSONL."}\n\n{"a": 1, "b": null, "c": [2]}\n"a bare line"\n')
     (folder / "list.json").write_text(json.dumps([{"content": "Said in JSON."}, {"lone": "\ud800"}]))
     (folder / "paper.pdf").write_bytes(pdf(PDF_PAGE))

@@ -19,7 +19,8 @@ def test_anything_else_is_a_folder_or_a_hub_id(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "model").mkdir()
     assert parse_reference("model") is None
     assert model_path("model") == str(tmp_path / "model")
-    assert model_path("org/name") == "org/name"
+    for id in ("org/name", "org/name@main", "org/name@refs/pr/1"):
+        assert model_path(id) == id
     with pytest.raises(RecoverError, match=r"There is no folder \./missing\. Name"):
         model_path("./missing")
     for missing in ("missing", "cycle:x"):

@@ -15,8 +15,8 @@ from tests.models import tiny_student
 
 
 def test_prompts_are_lines_or_jsonl(tmp_path: Path) -> None:
-    (tmp_path / "lines.txt").write_text("Say hi.\n\n Count to three. \n")
-    assert [prompt.text for prompt in read_prompts(tmp_path / "lines.txt")] == ["Say hi.", "Count to three."]
+    (tmp_path / "lines.txt").write_text("{Name} a river.\n\n Count to three. \n")
+    assert [prompt.text for prompt in read_prompts(tmp_path / "lines.txt")] == ["{Name} a river.", "Count to three."]
     (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "Say hi."}\n')
     assert [prompt.text for prompt in read_prompts(tmp_path / "rows.jsonl")] == ["Say hi."]
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n\n{"text": "b"}\n')

@@ -134,9 +134,7 @@ def test_tensorboard_receives_the_metrics_of_the_record(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(0, 2.5), (1, 1.5)]
 
 
-def test_an_unknown_or_missing_logger_is_reported_before_training() -> None:
-    with pytest.raises(RecoverError, match="Choose one of none, wandb, trackio, tensorboard"):
-        check_logger("paper")
+def test_a_missing_logger_is_reported_before_training() -> None:
     with pytest.raises(RecoverError, match=r"Install it with `pip install wandb`\."):
         check_logger("wandb")
 
