@@ -1,10 +1,9 @@
 """Forgetting and recovery between measured checkpoints, computed from their results.
 
-Forgetting is before − after on a task, retention the ratio after / before; both are averaged over tasks.
+Forgetting is before − after on a task, retention the ratio after / before.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from evals.results import Metric, Result
@@ -32,28 +31,9 @@ class TaskForgetting:
         return self.after / self.before if self.before else math.nan
 
 
-@dataclass(frozen=True)
-class ForgettingSummary:
-    tasks: list[TaskForgetting]
-
-    @property
-    def forgetting(self) -> float:
-        return _mean([task.forgetting for task in self.tasks])
-
-    @property
-    def retention(self) -> float:
-        """The mean over tasks whose score before was above 0."""
-        return _mean([task.retention for task in self.tasks if task.before])
-
-
-def measure_forgetting(before: Iterable[Result], after: Iterable[Result]) -> ForgettingSummary:
-    """Compare every task that both have, in the order of `before`."""
-    later = {(result.suite, result.task, result.data): result for result in after}
-    pairs = [(result, later.get((result.suite, result.task, result.data))) for result in before]
-    tasks = [_task_forgetting(first, second) for first, second in pairs if second is not None]
-    if not tasks:
-        raise RecoverError("The two checkpoints share no task. Measure both with the same suites.")
-    return ForgettingSummary(tasks)
+def task_forgetting(before: Result, after: Result) -> TaskForgetting:
+    flips = paired_test(before.passed_by_key(), after.passed_by_key())
+    return TaskForgetting(before.task, before.suite, _shared_score(before, after), _shared_score(after, before), flips)
 
 
 def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric:
@@ -70,11 +50,6 @@ def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric
     return Metric(regained / lost if lost > 0 else math.nan, len(keys), math.nan, interval)
 
 
-def _task_forgetting(before: Result, after: Result) -> TaskForgetting:
-    flips = paired_test(before.passed_by_key(), after.passed_by_key())
-    return TaskForgetting(before.task, before.suite, _shared_score(before, after), _shared_score(after, before), flips)
-
-
 def _shared_score(result: Result, other: Result) -> float:
     """The headline value; a pass rate is computed on the items that both results have."""
     by_key, others = result.passed_by_key(), other.passed_by_key()
@@ -82,7 +57,3 @@ def _shared_score(result: Result, other: Result) -> float:
         return result.headline.value
     passed = [passed for key, passed in by_key.items() if key in others]
     return sum(passed) / len(passed)
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evals.results import Metric, Result
-from evals.stats.forgetting import ForgettingSummary, TaskForgetting, measure_forgetting, recovered_share
+from evals.stats.forgetting import TaskForgetting, recovered_share, task_forgetting
 from evals.stats.paired_comparison import PairedTest, paired_test
 
 NOT_FORGETTABLE = "knowledge"  # of the new documents, which the clean model never had
@@ -103,15 +103,14 @@ def compare_results(
 
 def mean_forgetting(comparisons: Iterable[Comparison]) -> dict[str, SideMeans | None]:
     """The mean `forgetting` and `retention` of both checkpoints over the tasks that the clean model was measured on;
-    None without such a task."""
+    None without such a task. A task whose score before was 0 has no retention."""
     tasks = [c.forgetting for c in comparisons if c.forgetting]
-    sides = {
-        "first": ForgettingSummary([t.first for t in tasks]),
-        "second": ForgettingSummary([t.second for t in tasks]),
-    }
+    if not tasks:
+        return {"forgetting": None, "retention": None}
+    sides = {"first": [t.first for t in tasks], "second": [t.second for t in tasks]}
     return {
-        name: {side: _finite(getattr(summary, name)) for side, summary in sides.items()} if tasks else None
-        for name in ("forgetting", "retention")
+        "forgetting": {side: _mean([t.forgetting for t in of]) for side, of in sides.items()},
+        "retention": {side: _mean([t.retention for t in of if t.before]) for side, of in sides.items()},
     }
 
 
@@ -140,7 +139,7 @@ def _comparison(first: Result, second: Result, clean: Result | None) -> Comparis
 
 
 def _forgetting(clean: Result, first: Result, second: Result) -> ForgettingPair:
-    a, b = (measure_forgetting([clean], [result]).tasks[0] for result in (first, second))
+    a, b = (task_forgetting(clean, result) for result in (first, second))
     if all(result.is_pass_rate for result in (clean, first, second)):
         return ForgettingPair(a, b, recovered_share(clean, first, second))
     return ForgettingPair(a, b, Metric(math.nan, a.flips.n, math.nan, (math.nan, math.nan)))
@@ -152,6 +151,10 @@ def _share_items(*results: Result) -> bool:
 
 def _task_id(result: Result) -> tuple[str, str, str]:
     return result.suite, result.task, result.data
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return _finite(math.fsum(values) / len(values)) if values else None
 
 
 def _finite(value: float) -> float | None:

@@ -5,44 +5,32 @@ import pytest
 from scipy import stats
 
 from evals.results import Item, Metric, Result
-from evals.stats.forgetting import measure_forgetting, recovered_share
+from evals.stats.forgetting import recovered_share, task_forgetting
 from evals.stats.paired_comparison import mcnemar, ratio_interval, share_interval
-from recovery.errors import RecoverError
 
 
-def result(passes: str, task: str = "arithmetic") -> Result:
+def result(passes: str) -> Result:
     """`passes` has one letter per item: + or -, or a space for an item that the result does not have."""
     items = [Item(str(i), "?", "!", letter == "+") for i, letter in enumerate(passes) if letter != " "]
-    return Result(task, "retention", "lab", {"match": Metric.from_passes([i.passed for i in items])}, items, {}, 1.0)
+    metrics = {"match": Metric.from_passes([i.passed for i in items])}
+    return Result("arithmetic", "retention", "lab", metrics, items, {}, 1.0)
 
 
-def test_forgetting_and_retention_per_task_and_on_average() -> None:
-    summary = measure_forgetting([result("++++-"), result("++", "gsm8k")], [result("+-+-+"), result("+-", "gsm8k")])
-    first, second = summary.tasks
-    assert (first.forgetting, first.retention) == (pytest.approx(0.2), pytest.approx(0.75))
-    assert (first.flips.lost, first.flips.gained) == (["1", "3"], ["4"])
-    assert first.flips.p_value == mcnemar(2, 1)
-    assert second.retention == 0.5
-    assert summary.forgetting == pytest.approx((0.2 + 0.5) / 2)
-    assert summary.retention == pytest.approx((0.75 + 0.5) / 2)
+def test_forgetting_and_retention_of_a_task() -> None:
+    task = task_forgetting(result("++++-"), result("+-+-+"))
+    assert (task.forgetting, task.retention) == (pytest.approx(0.2), pytest.approx(0.75))
+    assert (task.flips.lost, task.flips.gained) == (["1", "3"], ["4"])
+    assert task.flips.p_value == mcnemar(2, 1)
 
 
 def test_only_items_that_both_answered_are_compared() -> None:
-    [task] = measure_forgetting([result("+++ -")], [result("+ -+-")]).tasks
+    task = task_forgetting(result("+++ -"), result("+ -+-"))
     assert (task.before, task.after) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert task.flips.n == 3
 
 
 def test_retention_is_nan_if_the_score_before_was_zero() -> None:
-    summary = measure_forgetting([result("--"), result("++", "gsm8k")], [result("+-"), result("+-", "gsm8k")])
-    assert math.isnan(summary.tasks[0].retention)
-    assert summary.retention == 0.5
-    assert summary.forgetting == 0.0
-
-
-def test_checkpoints_without_a_common_task_cannot_be_compared() -> None:
-    with pytest.raises(RecoverError, match="share no task"):
-        measure_forgetting([result("+")], [result("+", "gsm8k")])
+    assert math.isnan(task_forgetting(result("--"), result("+-")).retention)
 
 
 def test_the_recovered_share() -> None:
@@ -101,5 +89,5 @@ def test_a_graded_metric_is_used_as_it_is_if_only_some_items_are_shared() -> Non
         items = [Item(key, "", "", False) for key in keys]
         return Result("f1", "behaviour", "d", {"f1": Metric.from_values([grade] * len(keys))}, items, {}, 0.0)
 
-    [task] = measure_forgetting([graded("abc", 0.8)], [graded("bcd", 0.5)]).tasks
+    task = task_forgetting(graded("abc", 0.8), graded("bcd", 0.5))
     assert (task.before, task.after) == (pytest.approx(0.8), pytest.approx(0.5))

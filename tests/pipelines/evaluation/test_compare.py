@@ -41,6 +41,19 @@ def test_forgetting_and_the_recovered_share_are_relative_to_the_clean_model() ->
     assert "0.500 → 0.125, retained 0.444 → 0.861" in mean_lines(means)[0]
 
 
+def test_the_means_are_over_tasks_and_a_score_of_zero_before_has_no_retention() -> None:
+    def measured(passes: dict[str, list[bool]]) -> list[Result]:
+        return [result(task, passed) for task, passed in passes.items()]
+
+    clean = measured({"a": [True] * 4, "b": [True] * 2, "none": [False] * 2})
+    first = measured({"a": [True] * 3 + [False], "b": [True, False], "none": [True, False]})
+    means = mean_forgetting(compare_results(first, clean, clean))
+    assert means["forgetting"] == {"first": pytest.approx((0.25 + 0.5 - 0.5) / 3), "second": 0.0}
+    assert means["retention"] == {"first": pytest.approx((0.75 + 0.5) / 2), "second": 1.0}
+    means = mean_forgetting(compare_results(first[2:], first[2:], clean))
+    assert means["retention"] == {"first": None, "second": None}
+
+
 def test_without_the_clean_model_forgetting_is_unknown() -> None:
     one = result("ifeval", [True, False])
     comparisons = compare_results([one], [one], [result("ifeval", [True, True], "else")])
