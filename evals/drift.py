@@ -6,8 +6,7 @@ predict forgetting. Reverse KL and rewards narrow the distribution, which greedy
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -19,33 +18,21 @@ from evals.suites.training_texts import WINDOW
 from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
 from recovery.divergences import forward_kl, reverse_kl
 from recovery.engines import Engine, Generation, Sampling
-from recovery.models.adapters import preserve_adapter_state
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample, micro_batches
+from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 
 DRIFT_TOKENS, DIVERSITY_TOKENS = 128, 320  # of a reply, at most
 SAMPLES = 8
 TOKENS_PER_BATCH = 8192
 
-
-class BaseUnderAdapter(Student):
-    """The base model under another student's adapter: the same modules, used with the adapter disabled."""
-
-
-@contextmanager
-def adapter_disabled(student: Student) -> Iterator[None]:
-    """Disable the adapter while a `BaseUnderAdapter` is in use. Does nothing for other students."""
-    if not isinstance(student, BaseUnderAdapter):
-        yield
-        return
-    with preserve_adapter_state(student.model), student.model.disable_adapter():
-        yield
+Clean = FrozenTeacher | AdapterOffTeacher  # not bound to the model: it may have another chat template
 
 
 def measure_drift(
     current: Student,
-    clean: Student,
+    clean: Clean,
     engine: Engine,
     prompts: Sequence[str],
     *,
@@ -85,7 +72,7 @@ def passage_samples(chat: Chat, passages: Sequence[str]) -> list[Sample]:
     return [Sample.behind(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
 
 
-def token_kl(current: Student, clean: Student, samples: Sequence[Sample]) -> dict[str, Metric]:
+def token_kl(current: Student, clean: Clean, samples: Sequence[Sample]) -> dict[str, Metric]:
     """Return the KL per target token in both directions, `kl_from_clean` and `kl_to_clean`.
 
     Each sample of the data is one statistical sample of the ratio."""
@@ -102,13 +89,12 @@ def token_kl(current: Student, clean: Student, samples: Sequence[Sample]) -> dic
 
 
 @torch.inference_mode()
-def _batch_kls(current: Student, clean: Student, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def _batch_kls(current: Student, clean: Clean, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """KL(clean ‖ current) and KL(current ‖ clean) [targets], computed one chunk of targets at a time.
 
     Only vocabulary entries that both heads have are compared: what one of them has more is padding."""
-    outputs = [(current.hidden(batch), current.head)]
-    with adapter_disabled(clean):
-        outputs.append((clean.hidden(batch), clean.head))
+    taught = clean.distribution(batch)
+    outputs = [(current.hidden(batch), current.head), (taught.hidden, taught.head)]
     sizes = [len(head.weight) for _, head in outputs]
     from_clean, to_clean = [], []
     for part in chunks(len(batch.target_rows), max(sizes), CHUNK_ELEMENTS):

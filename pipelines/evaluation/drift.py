@@ -11,7 +11,7 @@ from db.tables import Checkpoint
 from evals.drift import (
     DRIFT_TOKENS,
     SAMPLES,
-    BaseUnderAdapter,
+    Clean,
     measure_drift,
     passage_samples,
     prompt_diversity,
@@ -29,7 +29,7 @@ from pipelines.documents.corpus import load_snapshot, sample_passages
 from pipelines.evaluation.checkpoint_measurement import store_results, stored_results
 from pipelines.evaluation.evaluation_plan import midtrainings, questions_of_run
 from pipelines.log import log
-from pipelines.model_loading import load_frozen, open_engine, open_subject
+from pipelines.model_loading import device, frozen_dtype, load_frozen, open_engine, open_subject
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
@@ -38,6 +38,7 @@ from recovery.models.adapters import same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.samples import Sample
+from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 
 PROMPTS, SEED = 128, 20_000  # a seed that no run uses for its prompts, unless someone sets it
 ITEMS = 64  # prompts for diversity, each answered several times
@@ -111,9 +112,12 @@ def _measure(
     open_base = partial(open_subject, project.base, engine)
     prompts = cached_prompts(project.home / "cache", project.base_weights_id, PROMPTS, SEED, open_base)
     current, base = load_frozen(checkpoint.path), project.base
-    is_on_base = current.adapter_base and same_model(current.adapter_base, base)  # then they share memory
-    clean = BaseUnderAdapter(current.model, load_chat(base), base) if is_on_base else load_frozen(base)
-    new_rows = task.rows(clean.chat)
+    clean: Clean
+    if current.adapter_base and same_model(current.adapter_base, base):  # then they share memory
+        clean = AdapterOffTeacher(current, base)
+    else:
+        clean = FrozenTeacher(base, dtype=frozen_dtype(base), device=device())
+    new_rows = task.rows(load_chat(base))
     with open_engine(current, engine) as opened:
         drift = measure_drift(current, clean, opened, prompts, data="own prompts", new_task=new_rows, seed=SEED)
         subject = Subject(opened, current.chat)

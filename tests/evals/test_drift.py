@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from evals.drift import (
-    BaseUnderAdapter,
+    Clean,
     measure_drift,
     pass_at,
     passage_samples,
@@ -29,6 +29,7 @@ from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
 from recovery.samples import Sample
+from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 from tests.evals.fakes import EOS, fake_subject
 from tests.models import BOS, save_tiny, tiny_student, tiny_tokenizer
 
@@ -48,15 +49,16 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Student:
     return student
 
 
-def drift(current: Student, clean: Student, new_task: list[Sample] | None = None) -> Result:
+def drift(current: Student, clean: Clean, new_task: list[Sample] | None = None) -> Result:
     engine = TransformersEngine(current)
     return measure_drift(current, clean, engine, PROMPTS, data="own", new_task=new_task or [], max_new_tokens=24)
 
 
 def test_a_model_has_no_drift_from_itself_and_another_has(clean: Student, moved: Student) -> None:
+    teacher = FrozenTeacher(clean.path)
     for name in ("kl_from_clean", "kl_to_clean"):
-        assert drift(clean, clean).metrics[name].value == pytest.approx(0.0, abs=1e-6)
-    result = drift(moved, clean)
+        assert drift(clean, teacher).metrics[name].value == pytest.approx(0.0, abs=1e-6)
+    result = drift(moved, teacher)
     assert result.metrics["kl_from_clean"].value > 0.1
     assert (result.suite, result.task, len(result.items)) == ("drift", "drift", 24)
 
@@ -75,7 +77,7 @@ def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -
             if is_target:
                 from_clean.append(float((q[at - 1].exp() * (q[at - 1] - p[at - 1])).sum()))
                 to_clean.append(float((p[at - 1].exp() * (p[at - 1] - q[at - 1])).sum()))
-    metrics = token_kl(moved, clean, rows)
+    metrics = token_kl(moved, FrozenTeacher(clean.path), rows)
     assert metrics["kl_from_clean"].value == pytest.approx(np.mean(from_clean), rel=1e-4)
     assert metrics["kl_to_clean"].value == pytest.approx(np.mean(to_clean), rel=1e-4)
     assert metrics["kl_from_clean"].n == 2
@@ -83,29 +85,27 @@ def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -
 
 def test_the_base_under_an_adapter_equals_the_base_loaded_separately(tmp_path: Path) -> None:
     base = str(save_tiny(tmp_path))
-    student, separate = load_student(base, adapter=Adapter(rank=4)), load_student(base, frozen=True)
+    student, separate = load_student(base, adapter=Adapter(rank=4)), FrozenTeacher(base)
     torch.manual_seed(0)
     for name, weight in student.model.named_parameters():
         if ".lora_B." in name:
             weight.data.normal_(std=0.2)
     trainable = [p.requires_grad for p in student.model.parameters()]
-    new_task = passage_samples(separate.chat, ["A new task."])
-    result, expected = (
-        drift(student, clean, new_task) for clean in (BaseUnderAdapter(student.model, separate.chat, base), separate)
-    )
+    new_task = passage_samples(separate.model.chat, ["A new task."])
+    result, expected = (drift(student, clean, new_task) for clean in (AdapterOffTeacher(student, base), separate))
     assert {n: m.value for n, m in result.metrics.items()} == {n: m.value for n, m in expected.metrics.items()}
     assert result.metrics["kl_from_clean"].value > 0.01
     assert [p.requires_grad for p in student.model.parameters()] == trainable
 
 
 def test_padding_rows_of_a_head_do_not_change_the_kl(tmp_path: Path) -> None:
-    clean, padded = tiny_student(tmp_path / "clean"), tiny_student(tmp_path / "padded", padding=5)
-    shared = {n: p.data for n, p in clean.model.named_parameters()}
-    for name, weight in padded.model.named_parameters():
+    clean, padded = (FrozenTeacher(str(save_tiny(tmp_path / str(n), padding=n))) for n in (0, 5))
+    shared = {n: p.data for n, p in clean.model.model.named_parameters()}
+    for name, weight in padded.model.model.named_parameters():
         weight.data[: len(shared[name])] = shared[name]
     rows = [Sample([5, 9, 30, 41, 7], [False, False, True, True, True])]
-    for pair in ((padded, clean), (clean, padded)):
-        metrics = token_kl(*pair, rows)
+    for current, teacher in ((padded, clean), (clean, padded)):
+        metrics = token_kl(current.model, teacher, rows)
         assert metrics["kl_from_clean"].value == pytest.approx(0.0, abs=1e-6)
         assert metrics["kl_to_clean"].value == pytest.approx(0.0, abs=1e-6)
 
