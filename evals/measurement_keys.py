@@ -24,12 +24,7 @@ def measurement_key(checkpoint: str, task: str, data: str, settings: Mapping[str
         "data": data,
         "settings": dict(settings),
     }
-    try:
-        text = json.dumps(inputs, sort_keys=True, allow_nan=False, default=_to_plain)
-    except (TypeError, ValueError) as error:
-        raise RecoverError(
-            f"The settings of the task {task} cannot be written as JSON ({error}). Use text, numbers and lists."
-        ) from error
+    text = json.dumps(inputs, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -55,9 +50,3 @@ def _hash(parts: Iterable[bytes]) -> str:
         digest.update(len(part).to_bytes(8))
         digest.update(part)
     return digest.hexdigest()
-
-
-def _to_plain(value: object) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is not JSON")
