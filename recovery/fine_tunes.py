@@ -4,7 +4,7 @@ A wrong base, weights that are missing, renamed or broken would otherwise only s
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -99,8 +99,9 @@ def _check_adapter(folder: str, below: str, base: str) -> None:
             f"The adapter {folder} changes {changed[0]!r}, which {base} does not have: its layers were renamed, or "
             "it belongs to another model. Save it again from the model that it was trained on."
         )
-    for name, tensor in _tensors(dict.fromkeys(names, file)):
-        _check_finite(folder, name, tensor)
+    tensor_of = _reader(dict.fromkeys(names, file))
+    for name in sorted(names):
+        _check_finite(folder, name, tensor_of(name))
 
 
 def _check_full_weights(model: str, base: str) -> bool:
@@ -112,8 +113,9 @@ def _check_full_weights(model: str, base: str) -> bool:
     every = max(1, len(matrices) // COMPARED)
     compared = {*matrices[::every], *(name for name in matrices if has_token_rows(name))}
     cosines, equal = [], True
-    original_of = _reader(theirs)
-    for name, tensor in _tensors(ours):
+    tensor_of, original_of = _reader(ours), _reader(theirs)
+    for name in sorted(ours):
+        tensor = tensor_of(name)
         _check_finite(model, name, tensor)
         if name not in theirs or (name not in compared and not equal):
             continue
@@ -183,9 +185,6 @@ def _files(reference: str) -> dict[str, Path]:
 
 
 def _file(reference: str, name: str) -> Path | None:
-    if Path(reference).is_dir():
-        file = Path(reference) / name
-        return file if file.is_file() else None
     from transformers.utils.hub import cached_file
 
     repository, revision = name_and_revision(reference)
@@ -213,11 +212,3 @@ def _reader(files: dict[str, Path]) -> Callable[[str], Tensor]:
         return tensor
 
     return read
-
-
-def _tensors(files: dict[str, Path]) -> Iterator[tuple[str, Tensor]]:
-    """One tensor at a time, in the order of the names."""
-    for file in dict.fromkeys(files.values()):
-        with safe_open(file, "pt") as weights:
-            for name in sorted(name for name, of in files.items() if of == file):
-                yield name, weights.get_tensor(name)
