@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from evals.results import Item, Metric, Result, item_key
-from evals.subject import Answer, CostMeter, Subject, strip_thinking, with_cost_meter
+from evals.subject import Answer, MeteredEngine, Subject, strip_thinking, with_cost_meter
 from evals.suites.instruction_following import Prompt, judge
 from evals.suites.knowledge import Question, matches_reference
 from evals.suites.training_texts import WINDOW
@@ -42,20 +42,20 @@ def measure_drift(
     seed: int = 0,
 ) -> Result:
     """Measure the KL per token on what `current` writes with its `engine`, and on `new_task`."""
-    prompts, meter = list(dict.fromkeys(prompts)), CostMeter()
+    prompts, metered = list(dict.fromkeys(prompts)), MeteredEngine(engine)
     prompt_ids = [current.chat.prompt(prompt) for prompt in prompts]
-    generations = meter.wrap(engine).generate(prompt_ids, Sampling(max_new_tokens, seed=seed))
+    generations = metered.generate(prompt_ids, Sampling(max_new_tokens, seed=seed))
     samples = [Sample.behind(ids, reply.tokens) for ids, reply in zip(prompt_ids, generations, strict=True)]
     metrics = token_kl(current, clean, samples)
     if new_task:
         metrics |= {f"{name}/new_task": metric for name, metric in token_kl(current, clean, new_task).items()}
-    meter.read += 2 * sum(len(sample.tokens) for sample in (*samples, *new_task))  # by both models
+    metered.read += 2 * sum(len(sample.tokens) for sample in (*samples, *new_task))  # by both models
     items = [
         Item(item_key(prompt), prompt, current.chat.text(reply.tokens), reply.finished)
         for prompt, reply in zip(prompts, generations, strict=True)
     ]
     settings = {"max_new_tokens": max_new_tokens, "seed": seed}
-    return Result("drift", "drift", data, metrics, items, settings, *meter.cost())
+    return Result("drift", "drift", data, metrics, items, settings, *metered.cost())
 
 
 def question_samples(chat: Chat, questions: Sequence[Question]) -> list[Sample]:

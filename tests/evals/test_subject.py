@@ -3,7 +3,7 @@
 import pytest
 
 from evals.results import Metric, Result, Tokens
-from evals.subject import CostMeter, Subject, strip_thinking, with_cost_meter
+from evals.subject import strip_thinking, with_cost_meter
 from evals.suites.knowledge import Question, measure_questions
 from recovery.engines import Sampling
 from tests.evals.fakes import fake_subject
@@ -40,16 +40,15 @@ def test_answers_are_in_order_and_record_whether_they_finished() -> None:
 
 
 def test_tokens_read_and_written_are_counted() -> None:
-    meter, model = CostMeter(), fake_subject("four")
-    subject = Subject(meter.wrap(model.engine), model.chat)
+    subject, cost = with_cost_meter(fake_subject("four"))
     subject.complete([[65, 66, 67], [65]], 99)
     subject.engine.logprobs([[1, 2, 3, 4, 5]])
-    _, tokens = meter.cost()
+    _, tokens = cost()
     assert tokens == Tokens(read=3 + 1 + 5, written=2 * len("four."))  # includes the end-of-turn token
     subject.engine.continuation_logprobs([[1, 2], [1, 2], [3]], [[4], [5, 6], [7]])  # equal contexts are read once
-    assert meter.cost()[1].read == 9 + 2 + 1 + 4
+    assert cost()[1].read == 9 + 2 + 1 + 4
     subject.engine.generate([[65]], Sampling(2))
-    assert meter.cost()[1].written == 12
+    assert cost()[1].written == 12
 
 
 def test_every_measurement_counts_its_own_tokens() -> None:
