@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # it imports numpy
     from evals.results import Item
 
 Split = Literal["probe", "final", "all"]
-SPLITS: tuple[Split, ...] = ("probe", "final", "all")
 RETENTION_ITEMS = 300  # of each task: both together show a loss of 2 % to be below 5 %, if 6 % of the answers differ
 PROBE_SHARE = 5  # one item in five is a probe item, which leaves most items for the verdict
 
@@ -48,13 +47,6 @@ def secondary_task_limit(limit: int | None, secondary_limit: int | None) -> int 
 def oversampled_count(limit: int, split: Split) -> int:
     """Return how many items to generate so that, almost certainly, `limit` of them are in the split."""
     return {"probe": PROBE_SHARE * (limit + 4 * int(limit**0.5) + 10), "final": 2 * limit + 10, "all": limit}[split]
-
-
-def parse_split(name: str) -> Split:
-    split = next((split for split in SPLITS if split == name), None)
-    if split is None:
-        raise RecoverError(f"There is no split {name!r}. Choose from {', '.join(SPLITS)}.")
-    return split
 
 
 def _items_in(items: Iterable[T], key: Callable[[T], str], split: Split) -> Iterator[T]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from evals.benchmarks import BENCHMARKS
 from evals.downloads import public_ifeval
 from evals.results import HEADLINES, Metric, Result, Tokens, item_key
-from evals.splits import Blocks, Split, parse_split, secondary_task_limit, select_items
+from evals.splits import Blocks, Split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.config import task_names
@@ -45,7 +45,7 @@ def measure(
     questions: str | Path | None = None,
     passages: str | Path | None = None,
     suites: Mapping[str, str] | None = None,
-    split: str = "all",
+    split: Split = "all",
     public: bool | None = None,
     blocks: Blocks | None = None,
     main_only: bool = False,
@@ -74,7 +74,7 @@ def measure(
         subject,
         limit,
         secondary_task_limit(limit, secondary_limit),
-        parse_split(split),
+        split,
         public,
         blocks,
         block_task,
@@ -113,7 +113,7 @@ def count_prompts(
     suites: Mapping[str, str],
     ifeval_data: str | Path | None = None,
     limit: int | None = None,
-    split: str = "all",
+    split: Split = "all",
     public: bool | None = None,
 ) -> int | None:
     """How many prompts `measure` would ask for the task that the gate judges; None for a task of lm-eval."""
@@ -129,7 +129,7 @@ def count_prompts(
         keys = [str(doc["key"]) for doc in docs]
     else:  # generated
         return limit or (lab.DEFAULT_INSTRUCTIONS if task == "lab" else lab.DEFAULT_NATURAL)
-    return len(select_items(keys, str, parse_split(split), limit))
+    return len(select_items(keys, str, split, limit))
 
 
 def is_public_ifeval_available(suites: Mapping[str, str]) -> bool | None:

@@ -10,7 +10,7 @@ from db.tables import Checkpoint, Run
 from evals.benchmarks import local_data_hash
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
-from evals.splits import Blocks, parse_split, secondary_task_limit, split_of
+from evals.splits import Blocks, Split, secondary_task_limit, split_of
 from evals.subject import Subject
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
@@ -39,7 +39,7 @@ class EvalPlan:
     passages: Path | None = None  # of the documents, or conversations: knowledge where there are no questions
     limit: int | None = None  # items per task
     secondary_limit: int | None = None  # with `limit`: a lower limit of tasks that need fewer items
-    split: str = "all"  # of the items: "probe" during training, "final" for the verdict
+    split: Split = "all"  # of the items: "probe" during training, "final" for the verdict
     earlier_questions: tuple[tuple[int, Path], ...] = ()  # (cycle, its questions)
     public_ifeval: bool | None = None  # whether the public IFEval is reachable, once that was checked
     probe_all: bool = False  # probes measure every suite, not only instruction following and new knowledge
@@ -90,7 +90,7 @@ class EvalPlan:
             return self.limit is not None if prompts is None else prompts >= items
         tasks = suite_tasks(suite, named)
         if tasks == ["general"]:
-            return count_general_questions(parse_split(self._split_of(suite))) >= items
+            return count_general_questions(self._split_of(suite)) >= items
         return self.limit is not None or "lab" in tasks
 
     def split_problem(self, named: Mapping[str, str]) -> str:
@@ -192,7 +192,7 @@ class EvalPlan:
         settings = result.settings | {"temperature": SAMPLE_TEMPERATURE, "seed": seed}
         return replace(result, suite=SAMPLES_SUITE, task=name, settings=settings)
 
-    def _split_of(self, suite: str) -> str:
+    def _split_of(self, suite: str) -> Split:
         """Where no probe measures retention, the verdict has all of its items."""
         is_unprobed = suite == "retention" and not self.probe_all
         return "all" if is_unprobed and self.split == "final" else self.split
