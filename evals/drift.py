@@ -120,11 +120,6 @@ def question_diversity(subject: Subject, questions: Sequence[Question], *, data:
     return _diversity(subject, list(by_text), passes, data, samples)
 
 
-def pass_at(k: int, samples: int, passes: int) -> float:
-    """Return pass@k: the chance that k samples, drawn without replacement, include a pass (Chen et al. 2021)."""
-    return 1.0 - math.comb(samples - passes, k) / math.comb(samples, k)
-
-
 def _diversity(
     subject: Subject, prompts: list[str], passes: Callable[[str, Answer], bool], data: str, samples: int
 ) -> Result:
@@ -134,10 +129,9 @@ def _diversity(
     generations = subject.engine.generate(ids, Sampling(DIVERSITY_TOKENS, temperature=1.0))
     groups = [generations[i * samples : (i + 1) * samples] for i in range(len(prompts))]
     items = [_item(subject, prompt, group, passes) for prompt, group in zip(prompts, groups, strict=True)]
-    counts = [sum(item.verdicts["passed"]) for item in items]
     metrics = {
-        f"pass@{samples}": Metric.from_values([pass_at(samples, samples, c) for c in counts]),
-        "pass@1": Metric.from_values([pass_at(1, samples, c) for c in counts]),
+        f"pass@{samples}": Metric.from_values([float(item.passed) for item in items]),
+        "pass@1": Metric.from_values([sum(item.verdicts["passed"]) / samples for item in items]),
         "distinct": Metric.from_values([item.verdicts["distinct"] for item in items]),
         "answer_entropy": Metric.from_values([item.verdicts["answer_entropy"] for item in items]),
         # The mean negative log-likelihood of sampled tokens estimates the entropy of their distribution.

@@ -12,7 +12,6 @@ import torch
 from evals.drift import (
     Clean,
     measure_drift,
-    pass_at,
     passage_samples,
     prompt_diversity,
     question_diversity,
@@ -156,12 +155,6 @@ def test_a_reply_passes_if_it_follows_all_instructions() -> None:
     result = prompt_diversity(rotating({"Say it.": ["a, b", "a b"]}), [prompt], data="p", samples=2)
     assert result.metrics["pass@1"].value == 0.5
     assert result.metrics["pass@2"].value == 1.0
-
-
-@pytest.mark.parametrize(("k", "samples", "passes"), [(1, 5, 2), (2, 5, 2), (3, 4, 1), (4, 4, 0), (3, 5, 4)])
-def test_pass_at_k_is_the_mean_over_all_draws_of_k(k: int, samples: int, passes: int) -> None:
-    draws = list(itertools.combinations([True] * passes + [False] * (samples - passes), k))
-    assert pass_at(k, samples, passes) == pytest.approx(sum(map(any, draws)) / len(draws))
 
 
 def test_token_entropy_estimates_the_models_exact_entropy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
