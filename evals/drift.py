@@ -6,7 +6,7 @@ predict forgetting. Reverse KL and rewards narrow the distribution, which greedy
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -104,31 +104,17 @@ def _batch_kls(current: Student, clean: Clean, batch: Batch) -> tuple[torch.Tens
     return torch.cat(from_clean), torch.cat(to_clean)
 
 
-def prompt_diversity(subject: Subject, prompts: Sequence[Prompt], *, data: str, samples: int = SAMPLES) -> Result:
-    """Measure the diversity of replies to instructions; a reply passes if it follows all of them."""
-    by_text = {prompt.text: prompt for prompt in prompts}
-    return _diversity(subject, list(by_text), lambda text, reply: judge(by_text[text], reply).passed, data, samples)
-
-
-def question_diversity(subject: Subject, questions: Sequence[Question], *, data: str, samples: int = SAMPLES) -> Result:
-    """Measure the diversity of answers to questions."""
-    by_text = {question.text: question for question in questions}
-
-    def passes(text: str, reply: Answer) -> bool:
-        return matches_reference(reply.text, by_text[text])
-
-    return _diversity(subject, list(by_text), passes, data, samples)
-
-
-def _diversity(
-    subject: Subject, prompts: list[str], passes: Callable[[str, Answer], bool], data: str, samples: int
+def measure_diversity(
+    subject: Subject, prompts: Sequence[Prompt | Question], *, data: str, samples: int = SAMPLES
 ) -> Result:
-    """Sample replies to each prompt at temperature 1, the model's own distribution."""
+    """Measure the diversity of replies to instructions or questions, sampled at temperature 1, the model's own
+    distribution. A reply passes if it follows all instructions, or matches the answer."""
     subject, cost = with_cost_meter(subject)
-    ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt)] * samples]
+    prompts = list({prompt.text: prompt for prompt in prompts}.values())
+    ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt.text)] * samples]
     generations = subject.engine.generate(ids, Sampling(DIVERSITY_TOKENS, temperature=1.0))
     groups = [generations[i * samples : (i + 1) * samples] for i in range(len(prompts))]
-    items = [_item(subject, prompt, group, passes) for prompt, group in zip(prompts, groups, strict=True)]
+    items = [_item(subject, prompt, group) for prompt, group in zip(prompts, groups, strict=True)]
     metrics = {
         f"pass@{samples}": Metric.from_values([float(item.passed) for item in items]),
         "pass@1": Metric.from_values([sum(item.verdicts["passed"]) / samples for item in items]),
@@ -144,9 +130,9 @@ def _diversity(
     return Result("diversity", "drift", data, metrics, items, settings, *cost())
 
 
-def _item(subject: Subject, prompt: str, group: list[Generation], passes: Callable[[str, Answer], bool]) -> Item:
+def _item(subject: Subject, prompt: Prompt | Question, group: list[Generation]) -> Item:
     replies = [Answer(strip_thinking(subject.chat.text(g.tokens)), g.finished) for g in group]
-    passed = [passes(prompt, reply) for reply in replies]
+    passed = [_passes(prompt, reply) for reply in replies]
     counts = Counter(reply.text for reply in replies)
     shares = [count / len(replies) for count in counts.values()]
     verdicts = {
@@ -154,4 +140,8 @@ def _item(subject: Subject, prompt: str, group: list[Generation], passes: Callab
         "distinct": len(counts) / len(replies),
         "answer_entropy": -math.fsum(share * math.log(share) for share in shares),
     }
-    return Item(item_key(prompt), prompt, replies[0].text, any(passed), verdicts)
+    return Item(item_key(prompt.text), prompt.text, replies[0].text, any(passed), verdicts)
+
+
+def _passes(prompt: Prompt | Question, reply: Answer) -> bool:
+    return matches_reference(reply.text, prompt) if isinstance(prompt, Question) else judge(prompt, reply).passed

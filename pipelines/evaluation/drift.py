@@ -12,10 +12,9 @@ from evals.drift import (
     DRIFT_TOKENS,
     SAMPLES,
     Clean,
+    measure_diversity,
     measure_drift,
     passage_samples,
-    prompt_diversity,
-    question_diversity,
     question_samples,
 )
 from evals.measurement_keys import data_hash, measurement_key
@@ -128,7 +127,7 @@ def _diversity(project: Project, subject: Subject, task: NewTask, ifeval_data: P
     """On the instructions that behaviour is measured by, else on the questions of the new task, if there are any."""
     if (instructions := ifeval_prompts(load_suites(project.base), ifeval_data, ITEMS)) is not None:
         prompts, data = instructions
-        return [prompt_diversity(subject, prompts, data=data)]
+        return [measure_diversity(subject, prompts, data=data)]
     if task.questions is None:
         return []
-    return [question_diversity(subject, read_questions(task.questions)[:ITEMS], data=task.questions.name)]
+    return [measure_diversity(subject, read_questions(task.questions)[:ITEMS], data=task.questions.name)]

@@ -11,10 +11,9 @@ import torch
 
 from evals.drift import (
     Clean,
+    measure_diversity,
     measure_drift,
     passage_samples,
-    prompt_diversity,
-    question_diversity,
     token_kl,
 )
 from evals.results import Result
@@ -139,7 +138,7 @@ def rotating(answers: dict[str, list[str]]) -> Subject:
 
 def test_the_metrics_of_a_narrow_and_a_wide_distribution() -> None:
     subject = rotating({"Who?": ["Ada", "Bo", "Cy", "Ada"], "When?": ["1", "1", "1", "1"]})
-    result = question_diversity(subject, [Question("Who?", "Ada"), Question("When?", "2")], data="q", samples=4)
+    result = measure_diversity(subject, [Question("Who?", "Ada"), Question("When?", "2")], data="q", samples=4)
     values = {name: metric.value for name, metric in result.metrics.items()}
     assert values["pass@1"] == pytest.approx((2 / 4 + 0) / 2)
     assert values["pass@4"] == pytest.approx((1 + 0) / 2)
@@ -152,7 +151,7 @@ def test_the_metrics_of_a_narrow_and_a_wide_distribution() -> None:
 
 def test_a_reply_passes_if_it_follows_all_instructions() -> None:
     prompt = Prompt("1", "Say it.", ["punctuation:no_comma"], [{}])
-    result = prompt_diversity(rotating({"Say it.": ["a, b", "a b"]}), [prompt], data="p", samples=2)
+    result = measure_diversity(rotating({"Say it.": ["a, b", "a b"]}), [prompt], data="p", samples=2)
     assert result.metrics["pass@1"].value == 0.5
     assert result.metrics["pass@2"].value == 1.0
 
@@ -163,6 +162,6 @@ def test_token_entropy_estimates_the_models_exact_entropy(tmp_path: Path, monkey
     subject = Subject(TransformersEngine(student), student.chat)
     logits = student.model(torch.tensor([student.chat.prompt("Hi")])).logits[0, -1].double()
     exact = float(torch.distributions.Categorical(logits=logits.detach()).entropy())
-    result = question_diversity(subject, [Question("Hi", "x")], data="q", samples=600)
+    result = measure_diversity(subject, [Question("Hi", "x")], data="q", samples=600)
     assert result.metrics["token_entropy"].value == pytest.approx(exact, abs=0.2)
     assert result.metrics["distinct"].value > 0.02
