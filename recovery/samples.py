@@ -24,8 +24,7 @@ class Sample:
     teacher_prompt: list[int] | None = None  # the whole prompt that a teacher in context reads; None: the student's
     domain: str | None = None  # selects the teacher where several are routed by domain
     reward: float | None = None
-    baseline: float = 0.0  # of the rewards of its group
-    deviation: float = 1.0  # of them, where a reward is divided by it
+    advantage: float = 0.0  # how much better its reward is than its group's
     soft_labels: bool = False  # learn the teacher's whole distribution at each target instead of the label
     privileged: bool | None = None  # of two rows with one reply: whether it is the one with what the teacher reads
     writing_flops: float = 0.0  # of writing it, where more was computed than its tokens show
@@ -40,11 +39,6 @@ class Sample:
     @property
     def target_count(self) -> int:
         return sum(self.targets)
-
-    @property
-    def advantage(self) -> float:
-        """How much better its reward is than its group's."""
-        return ((self.reward or 0.0) - self.baseline) / self.deviation
 
     @property
     def for_teacher(self) -> "Sample":

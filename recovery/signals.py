@@ -119,6 +119,6 @@ class Blend(Signal):
         means = {group: fmean(rewards) for group, rewards in by_group.items()}
         spreads = {group: pstdev(rewards) or 1.0 for group, rewards in by_group.items() if self.scale_rewards}
         return [
-            replace(s, baseline=means.get(group, 0.0), deviation=spreads.get(group, 1.0))
+            replace(s, advantage=((s.reward or 0.0) - means.get(group, 0.0)) / spreads.get(group, 1.0))
             for s, group in zip(samples, groups, strict=True)
         ]

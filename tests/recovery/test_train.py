@@ -212,5 +212,6 @@ def test_a_teacher_with_a_padded_head_agrees_on_the_shared_vocabulary(tmp_path: 
 def test_rewards_are_compared_within_their_own_group(tmp_path: Path) -> None:
     first = [Sample([1, 2], [False, True], group=0, prompt="a", logprobs=[0.0]) for _ in range(2)]
     second = [Sample([1, 2], [False, True], group=0, prompt="b", logprobs=[0.0]) for _ in range(2)]
-    scored = Blend(lambda s: float(s.prompt == "a")).prepare([*first, *second])
-    assert [s.baseline for s in scored] == [1.0, 1.0, 0.0, 0.0]
+    third = [Sample([token, 2], [False, True], group=1, prompt="b", logprobs=[0.0]) for token in (4, 8)]
+    scored = Blend(lambda s: float(s.prompt == "a") + s.tokens[0]).prepare([*first, *second, *third])
+    assert [s.advantage for s in scored] == [0.0, 0.0, 0.0, 0.0, -2.0, 2.0]
