@@ -7,11 +7,11 @@ sends nothing, so the followers wait for as long as that takes.
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -27,11 +27,7 @@ from recovery.teachers import FrozenTeacher, InContext, RouterTeacher
 from recovery.telemetry import StepMetrics, TokenReport
 from recovery.train import Plan, TrainState
 
-
-class Source(Protocol):
-    """Loads the student and the signal of a training, in another process than the leader's; it can be pickled."""
-
-    def load(self) -> tuple[Student, Signal]: ...
+Load = Callable[[], tuple[Student, Signal]]  # in another process than the leader's, so it must be picklable
 
 
 @dataclass
@@ -147,16 +143,16 @@ class SharedEngine(TransformersEngine):
 
 @contextmanager
 def training_state(
-    student: Student, signal: Signal, objective: Objective, plan: Plan, source: Source
+    student: Student, signal: Signal, objective: Objective, plan: Plan, load: Load
 ) -> Iterator[TrainState]:
-    """The state of a new training, on all processes that there are; the others load student and signal from `source`.
+    """The state of a new training, on all processes that there are; the others `load` student and signal.
 
     Outside of a step the leader's student is whole, as that of a single process."""
     global _training
     if processes() == 1:
         yield TrainState.start(student, plan)
         return
-    broadcast(("begin", (source, objective, plan, student.vocabulary)))
+    broadcast(("begin", (load, objective, plan, student.vocabulary)))
     with together():
         _training = Member(student, signal, objective, plan)
     try:
@@ -166,9 +162,9 @@ def training_state(
     broadcast(("end", ()))
 
 
-def _begin(source: Source, objective: Objective, plan: Plan, vocabulary: int) -> None:
+def _begin(load: Load, objective: Objective, plan: Plan, vocabulary: int) -> None:
     global _training
-    student, signal = source.load()
+    student, signal = load()
     student.vocabulary = vocabulary  # a teacher that only writes may have bound the leader's
     with together():
         _training = Member(student, signal, objective, plan)

@@ -80,7 +80,7 @@ class TrainingRun:
             checkpoint = self.project.verify(written)
             about = checkpoint_metadata(checkpoint.path).get("trained", {})
             return RunResult(checkpoint, self.run, checkpoint.step or 0, **about)
-        with training_state(self.student, self.signal, self.objective, self.plan, self.source) as state:
+        with training_state(self.student, self.signal, self.objective, self.plan, self.source.load) as state:
             self._resume(state)
             if not self.stopped and state.step < self.plan.steps:
                 self.project.tracker.discard_steps(self.run, state.step)

@@ -65,7 +65,7 @@ class Case:
         plan = Plan(STEPS, 3e-4, tokens_at_once=24, checkpointing=True, decay="linear")
         objective = Divergence(1.0) if self.teacher else CrossEntropy()
         records, replies = [], []
-        with training_state(student, signal, objective, plan, self) as state:
+        with training_state(student, signal, objective, plan, self.load) as state:
             assert (load_progress(folder / "progress", student, state) is not None) == (folder / "progress").exists()
             for record in train(student, states, signal, objective, plan, state) if last else ():
                 records.append({k: v for k, v in record.metrics().items() if k in COMPARED})
