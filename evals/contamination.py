@@ -12,15 +12,9 @@ RUN_LENGTH = 13  # words, the n-gram size of the GPT-3 check; shorter runs occur
 
 
 @dataclass(frozen=True)
-class ContaminatedPrompt:
-    prompt: str
-    shared: str  # the run of words that also occurs in an evaluation item
-
-
-@dataclass(frozen=True)
 class Decontaminated:
     clean: list[str]
-    contaminated: list[ContaminatedPrompt]
+    contaminated: dict[str, str]  # by prompt: the run of words that also occurs in an evaluation item
 
 
 def remove_contaminated(prompts: Sequence[str], items: Iterable[str], run_length: int = RUN_LENGTH) -> Decontaminated:
@@ -30,13 +24,13 @@ def remove_contaminated(prompts: Sequence[str], items: Iterable[str], run_length
     item_runs: set[tuple[str, ...]] = set()
     for item in items:
         item_runs.update(_word_runs(item, run_length))
-    clean, contaminated = [], []
+    clean, contaminated = [], {}
     for prompt in prompts:
         shared = next((run for run in _word_runs(prompt, run_length) if run in item_runs), None)
         if shared is None:
             clean.append(prompt)
         else:
-            contaminated.append(ContaminatedPrompt(prompt, " ".join(shared)))
+            contaminated[prompt] = " ".join(shared)
     return Decontaminated(clean, contaminated)
 
 

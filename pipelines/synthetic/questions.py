@@ -192,8 +192,7 @@ class _Filters:
     def accept(self, drafts: list[Draft]) -> list[Draft]:
         """The drafts that pass all filters, the cheap ones first."""
         drafts = [draft for draft in drafts if self._passes_rules(draft)]
-        checked = remove_contaminated([d.question for d in drafts], self.evaluation_items, LEAKED_WORDS)
-        leaked = {match.prompt for match in checked.contaminated}
+        leaked = remove_contaminated([d.question for d in drafts], self.evaluation_items, LEAKED_WORDS).contaminated
         drafts = self._drop(drafts, "repeats an evaluation item", [d.question in leaked for d in drafts])
         open_book = [OPEN_BOOK_PROMPT.format(passage=d.passage, question=d.question) for d in drafts]
         wrong = [not correct for correct in self._grade(drafts, open_book)]

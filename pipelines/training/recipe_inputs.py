@@ -239,9 +239,10 @@ def check_contamination(prompts: Sequence[ChatPrompt], items: Sequence[str]) -> 
     """Raise if a context shares 13 words in a row with an item that the student is measured by."""
     by_context = {prompt.context: prompt for prompt in prompts if prompt.context is not None}
     if overlaps := remove_contaminated(list(by_context), items).contaminated:
-        where = by_context[overlaps[0].prompt].row[0] or "The context"
+        context, shared = next(iter(overlaps.items()))
+        where = by_context[context].row[0] or "The context"
         raise RecoverError(
-            f"{where} shares words with an evaluation item ({overlaps[0].shared!r}), so the student would be measured "
+            f"{where} shares words with an evaluation item ({shared!r}), so the student would be measured "
             "on what it was shown. Leave it out."
         )
 

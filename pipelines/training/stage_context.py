@@ -102,13 +102,12 @@ class Stage:
             prompts, [*evaluation_items, *(q.text for q in (read_questions(questions) if questions else ()))]
         )
         checked = remove_contaminated([prompt.text for prompt in prompts], evaluation_items, PROMPT_RUN_LENGTH)
-        overlapping = {prompt.prompt for prompt in checked.contaminated}
-        if count := len(checked.contaminated):
+        if count := len(prompts) - len(checked.clean):
             prompts_that = "1 prompt that overlaps" if count == 1 else f"{count} prompts that overlap"
             log.info(f"Left out {prompts_that} with evaluation items")
         if not checked.clean:
             raise RecoverError("All prompts overlap with evaluation items. Pass others with --prompts.")
-        return [prompt for prompt in prompts if prompt.text not in overlapping]
+        return [prompt for prompt in prompts if prompt.text not in checked.contaminated]
 
     @property
     def files(self) -> RecipeFiles:

@@ -11,9 +11,8 @@ def test_a_reworded_item_is_removed_and_the_shared_run_reported() -> None:
     other = "Write a short story about a baker who finds a coin in a loaf of bread on a warm summer evening."
     result = remove_contaminated([reworded, other], [ITEM])
     assert result.clean == [other]
-    [match] = result.contaminated
-    assert match.prompt == reworded
-    assert match.shared == "write short story about lighthouse keeper who finds letter in bottle on cold"
+    shared = "write short story about lighthouse keeper who finds letter in bottle on cold"
+    assert result.contaminated == {reworded: shared}
 
 
 def test_a_short_prompt_is_contaminated_only_as_a_whole() -> None:
