@@ -15,7 +15,7 @@ Ratios without a closed formula have bootstrap intervals.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -101,18 +101,6 @@ class PairedTest:
         return n_needed(margin, self.differ, self.difference, confidence=self.confidence)
 
 
-def paired_test(before: Mapping[str, bool], after: Mapping[str, bool], confidence: float = 0.95) -> PairedTest:
-    """Compare what passed before and after, by item key. Each bound alone has the confidence."""
-    keys = [key for key in before if key in after]
-    if not keys:
-        raise RecoverError("The two measurements share no item. Measure both on the same data.")
-    lost = [key for key in keys if before[key] and not after[key]]
-    gained = [key for key in keys if after[key] and not before[key]]
-    n, b, c = len(keys), len(lost), len(gained)
-    low, high = lower_bound(n, b, c, confidence), -lower_bound(n, c, b, confidence)
-    return PairedTest(n, (c - b) / n, low, high, (b + c) / n, confidence, lost=lost, gained=gained)
-
-
 def _slope(lost: float, gained: float) -> np.ndarray:
     """The difference for each item that differs: conservative, from the lower bound of the share that are gains."""
     return 2 * _beta_quantiles(gained, lost + 1) - 1
@@ -163,6 +151,13 @@ def replies_test(before: Sequence[Passes], after: Sequence[Passes], confidence: 
     high = -lower_bound(*_as_counts([-d for d in differences]), confidence)
     differ = math.fsum(d * d for d in differences) / n
     return PairedTest(n, math.fsum(differences) / n, low, high, differ, confidence, len(before) - 1)
+
+
+def paired_test(before: Passes, after: Passes, confidence: float = 0.95) -> PairedTest:
+    """Compare what passed before and after, by item key. Each bound alone has the confidence."""
+    lost = [key for key, passed in before.items() if passed and not after.get(key, True)]
+    gained = [key for key, passed in before.items() if not passed and after.get(key, False)]
+    return replace(replies_test([before], [after], confidence), lost=lost, gained=gained)
 
 
 def weighted_counts(n: int, lost: float, gained: float, squares: float) -> tuple[float, float, float]:
