@@ -214,13 +214,16 @@ class HarnessModel(TemplateLM):
         return [math.fsum(self._sums([make_disjoint_window(pair) for pair in pairs])) for pairs in windows]
 
     def _window(self) -> int:
-        """The smaller maximum length of the model's config (as in lm-eval) and the tokenizer.
+        """The smallest maximum length: of the model's config (as in lm-eval), the tokenizer, and the engine, which
+        reads one token more than a window has.
 
         The tokenizer's may be unset (an astronomical number) or exceed the positions that the model learned."""
         engine: Any = self.subject.engine
-        student = getattr(getattr(engine, "engine", engine), "student", None)  # the engine may be metered
+        engine = getattr(engine, "engine", engine)  # it may be metered
+        student = getattr(engine, "student", None)  # vLLM's engines have none, but a limit of their own
         max_positions = resolve_max_length(student and student.causal.config, default=UNLIMITED)
-        return min(int(self.tokenizer.model_max_length), max_positions)
+        longest = getattr(engine, "longest", UNLIMITED)
+        return min(int(self.tokenizer.model_max_length), max_positions, longest - 1)
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any

@@ -97,6 +97,11 @@ class HttpEngine:
             self._weights.mkdir()
             adapters.save(student.model, self._weights)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that every server scores: vLLM always writes one token more."""
+        return min(served.max_tokens for served in self._served.values()) - 1
+
     def close(self) -> None:
         for server in self._servers.servers:
             if server.serves == self._version and self._student.has_adapter:

@@ -129,6 +129,11 @@ class VllmEngine:
             self._copy_weights(student)
         self._served = (student, student.updates)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that it scores: vLLM always writes one token more."""
+        return int(self._llm.model_config.max_model_len) - 1
+
     def close(self) -> None:
         """Free the memory. vLLM keeps some of its state per process, so this ends its other engines here too."""
         if self._llm is not None:

@@ -8,14 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from lm_eval.api.instance import Instance
 
 from evals import harness
 from evals.harness import HarnessModel, run_task
 from evals.subject import Subject, with_cost_meter
+from recovery.engines.http import HttpEngine
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
+from recovery.models.students import load_student
 from tests.evals.fakes import fake_subject
-from tests.models import tiny_student
+from tests.models import save_tiny, tiny_student
+from tests.recovery.engines.small_server import SmallServer, serving
 
 
 @pytest.fixture
@@ -101,6 +105,18 @@ def test_a_window_is_no_longer_than_the_models_positions(
     subject = Subject(TransformersEngine(student), student.chat)
     model = HarnessModel(with_cost_meter(subject)[0] if metered else subject)
     assert model._window() == window
+
+
+def test_a_text_longer_than_what_a_server_takes_is_scored_in_windows(tmp_path: Path) -> None:
+    student = load_student(str(save_tiny(tmp_path)), frozen=True)
+    text = "A pump is a machine. " * 40
+    with serving(SmallServer(student)) as named:
+        model = HarnessModel(with_cost_meter(Subject(HttpEngine(student, named), student.chat))[0])
+        assert model._window() == 256 - 2  # a token is before the window, and one is written
+        [score] = model.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (text,), 0)])
+    student.chat.tokenizer.model_max_length = 254
+    own = HarnessModel(Subject(TransformersEngine(student), student.chat))
+    assert own.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (text,), 0)]) == pytest.approx([score])
 
 
 def test_an_unknown_task_is_reported_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,6 +226,7 @@ def test_an_untied_head_is_updated_too(start: Start, tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused(full: tuple[Student, VllmEngine], base: str) -> None:
     _, engine = full
+    assert engine.longest == 511
     with pytest.raises(RecoverError, match="600 tokens does not fit into the 512"):
         engine.logprobs([[5] * 600])
     with pytest.raises(RecoverError, match="Start another"):
