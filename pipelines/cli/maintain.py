@@ -1,7 +1,5 @@
 """Commands that maintain a project and its machines: init, doctor, cancel, gc."""
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,13 +123,12 @@ def gc(project: "Project", rejected: bool, dry_run: bool) -> CommandResult:
 
 
 @main.command()
-@options.project
 @click.option(
     "--model", metavar="REF", help="Check a model instead: how it ends a turn, and why its replies may run on."
 )
 @click.option("--base", metavar="REF", help="The model that it was trained from, which is shown beside it.")
-@options.as_json
-def doctor(project: Path | None, model: str | None, base: str | None, as_json: bool) -> None:
+@command_result
+def doctor(project: Path | None, model: str | None, base: str | None) -> CommandResult:
     """Check what this machine has for training, and how to fix gaps.
 
     With --model, check how a model ends its turns. Exits with 3 if it has a fault that makes replies run on.
@@ -141,30 +138,25 @@ def doctor(project: Path | None, model: str | None, base: str | None, as_json: b
     Example: recover doctor --model ./my-finetune --base Qwen/Qwen3-8B
     """
     if model is not None:
-        _examine_model(project=project, model=model, base=base, as_json=as_json)
-        return
+        return _examine_model(project, model, base)
     if base is not None:
         raise click.UsageError("--base belongs to --model. Name the model to check.")
-    # Without `command_result`, which imports libraries that may be broken.
     from pipelines.doctor import can_run, examine
 
     findings = examine(project)
+    width = max(len(finding.name) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok' if finding.ok else 'missing':<8} {finding.name:<{width}}  {finding.detail}")
+        if not finding.ok:
+            lines += [f"{'':<{width + 11}}impact: {finding.impact}", f"{'':<{width + 11}}fix:    {finding.fix}"]
     runs = can_run(findings)
-    if as_json:
-        checks = [finding.as_dict() for finding in findings]
-        click.echo(json.dumps({"can_run": runs, "checks": checks}, ensure_ascii=False))
-    else:
-        width = max(len(finding.name) for finding in findings)
-        for finding in findings:
-            click.echo(f"{'ok' if finding.ok else 'missing':<8} {finding.name:<{width}}  {finding.detail}")
-            if not finding.ok:
-                click.echo(f"{'':<{width + 11}}impact: {finding.impact}\n{'':<{width + 11}}fix:    {finding.fix}")
-        required = [finding.name for finding in findings if finding.required and not finding.ok]
-        click.echo("Training can run here" if runs else f"Training cannot run here: {', '.join(required)}")
-    sys.exit(SUCCESS if runs else ERROR)
+    required = [finding.name for finding in findings if finding.required and not finding.ok]
+    lines.append("Training can run here" if runs else f"Training cannot run here: {', '.join(required)}")
+    data = {"can_run": runs, "checks": [finding.as_dict() for finding in findings]}
+    return CommandResult(data, lines, SUCCESS if runs else ERROR)
 
 
-@command_result
 def _examine_model(project: Path | None, model: str, base: str | None) -> CommandResult:
     from pipelines.project.project import Project
     from pipelines.turn_ends import examine_turn_ends
