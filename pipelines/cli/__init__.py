@@ -14,11 +14,13 @@ from typing import Any, NoReturn
 
 import click
 
+from db import RecordError
 from pipelines.cli import options
 from pipelines.cli.environment import set_thread_waiting, silence_libraries, use_huge_pages
 from pipelines.cli.processes import followers
 from pipelines.log import print_progress, show_progress
 from pipelines.project.locations import no_unused_model
+from recovery.errors import RecoverError
 from recovery.progress import listen
 
 set_thread_waiting()
@@ -116,8 +118,6 @@ def in_project(command: Callable[..., CommandResult]) -> Callable[..., CommandRe
 
 
 def write_page(file: Path, content: str) -> None:
-    from recovery.errors import RecoverError
-
     try:
         file.write_text(content, encoding="utf-8")
     except OSError as error:
@@ -127,9 +127,6 @@ def write_page(file: Path, content: str) -> None:
 @contextmanager
 def report_errors(as_json: bool = False) -> Iterator[None]:
     """Print an error as one sentence and exit; RECOVER_DEBUG=1 shows the traceback of unexpected errors."""
-    from db import RecordError
-    from recovery.errors import RecoverError
-
     try:
         yield
     except click.UsageError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipelines.cli import CommandResult, command_result, in_project, main, options, report_errors, write_page
+from recovery.errors import RecoverError
 
 if TYPE_CHECKING:
     from pipelines.project.project import Project
@@ -34,7 +35,6 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
         from dashboard.server.serve import ServeError, ServerOptions, serve
         from pipelines.cli.dashboard_actions import dashboard_actions
         from pipelines.project.project import Project
-        from recovery.errors import RecoverError
 
         opened = Project.open_existing(project)
         try:
@@ -59,7 +59,6 @@ def report(project: "Project", cycle: int, to: Path | None) -> CommandResult:
     Example: recover report 3 --to report.html
     """
     from dashboard.html_report import report as render
-    from recovery.errors import RecoverError
 
     recorded = project.reader.project(project.name)
     if recorded is None:

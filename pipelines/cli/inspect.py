@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelines.cli import CommandResult, command_result, in_project, main
+from pipelines.log import duration
 
 if TYPE_CHECKING:
     from db.tables import Cycle, Stage
@@ -223,8 +224,6 @@ def _score_text(scores: Mapping[str, float | None]) -> str:
 
 def _progress_text(progress: dict[str, Any]) -> str:
     """Such as "measuring: 1,200 of 2,000 replies, about 3 min left"."""
-    from pipelines.log import duration
-
     left = "" if progress["seconds_left"] is None else f", about {duration(progress['seconds_left'])} left"
     return f"{progress['stage']}: {progress['done']:,} of {progress['total']:,} {progress['units']}{left}"
 

@@ -7,6 +7,7 @@ import click
 
 from pipelines.cli import ERROR, REJECTED, SUCCESS, CommandResult, command_result, in_project, main, options
 from pipelines.log import log
+from recovery.errors import RecoverError
 
 if TYPE_CHECKING:
     from db.tables import Run
@@ -49,8 +50,6 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
     Examples: recover cancel 12
               recover cancel
     """
-    from recovery.errors import RecoverError
-
     target = project.run(run) if run is not None else _current_run(project)
     if target is None or target.status != "running" or target.stale:
         return _discard_job(project, target)
@@ -78,7 +77,6 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     from pipelines.job import unfinished_jobs
     from pipelines.project.running import command_lock
     from pipelines.project.runs import is_of_command, runs_of_command
-    from recovery.errors import RecoverError
 
     with command_lock(project):
         jobs = [job for job in unfinished_jobs(project.home) if run is None or is_of_command(run, job.id)]
