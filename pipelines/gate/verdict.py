@@ -37,17 +37,10 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class TaskChange:
-    n: int
-    lost: int
-    gained: int
-
-
-@dataclass(frozen=True)
 class RetentionJudgement(Judgement):
     """What the model knew before, pooled over tasks, with the changes of each task."""
 
-    tasks: dict[str, TaskChange] = field(default_factory=dict)
+    tasks: dict[str, dict[str, int]] = field(default_factory=dict)  # by name: "n", "lost" and "gained"
     graded: tuple[str, ...] = ()  # tasks that are left out: their items have grades instead of passes
 
 
@@ -232,7 +225,7 @@ def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Res
     j = replace(_difference(pair, (1 - gate.keep_retention) * before, "gate.keep_retention"), before=before)
     if not gate.keep_retention or not any(known):  # nothing can be lost
         j = replace(j, passed=True, needed=None, unsure=False)
-    changes = {task: TaskChange(t.n, len(t.lost), len(t.gained)) for task, t in tasks.items()}
+    changes = {task: {"n": t.n, "lost": len(t.lost), "gained": len(t.gained)} for task, t in tasks.items()}
     return RetentionJudgement(**vars(j), tasks=changes, graded=tuple(graded))
 
 

@@ -9,7 +9,7 @@ import pytest
 from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
 from pipelines.evaluation.printed_tables import verdict_table
-from pipelines.gate.verdict import OtherResults, TaskChange, judge, judge_behaviour, judge_retention
+from pipelines.gate.verdict import OtherResults, judge, judge_behaviour, judge_retention
 from pipelines.settings.schema import Gate
 
 
@@ -40,7 +40,10 @@ def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_th
     assert (verdict.passed, verdict.outcome) == (False, "failed")
     assert verdict.retention.value == pytest.approx(-106 / 600)
     assert verdict.retention.limit == pytest.approx(-0.05)
-    assert verdict.retention.tasks == {"arithmetic": TaskChange(300, 0, 0), "own_world": TaskChange(300, 106, 0)}
+    assert verdict.retention.tasks == {
+        "arithmetic": {"n": 300, "lost": 0, "gained": 0},
+        "own_world": {"n": 300, "lost": 106, "gained": 0},
+    }
     assert verdict.reason == "what it knew before is short of its limit"
     line = measure_lines(verdict.as_dict())[-1]
     assert line[2:8] == (False, "missed", "1.000", "0.823", "0.796", "0.950")
