@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import torch
 
@@ -69,7 +68,7 @@ class Models:
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._loaded: OrderedDict[str, Subject] = OrderedDict()
+        self._subject = lru_cache(1 if torch.cuda.is_available() else MAX_MODELS)(_load)
         self._lock = threading.Lock()
 
     def generate(self, checkpoints: Sequence[int], prompt: str) -> list[ModelAnswer]:
@@ -104,15 +103,10 @@ class Models:
         public = [parse_prompt((f"public prompt {document['key']}", document)) for document in documents]
         return lab.instruction_prompts(LAB_PROMPTS) + public
 
-    def _subject(self, path: str) -> Subject:
-        from pipelines.model_loading import load_frozen
-        from recovery.engines.transformers import TransformersEngine
 
-        subject = self._loaded.pop(path, None)
-        if subject is None:
-            student = load_frozen(path)
-            subject = Subject(TransformersEngine(student), student.chat)
-        self._loaded[path] = subject
-        while len(self._loaded) > (1 if torch.cuda.is_available() else MAX_MODELS):
-            self._loaded.popitem(last=False)
-        return subject
+def _load(path: str) -> Subject:
+    from pipelines.model_loading import load_frozen
+    from recovery.engines.transformers import TransformersEngine
+
+    student = load_frozen(path)
+    return Subject(TransformersEngine(student), student.chat)
