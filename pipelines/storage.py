@@ -69,13 +69,7 @@ def content_hash(inputs: Any) -> str:
 
 @dataclass(frozen=True)
 class ContentCache:
-    """Expensive results on disk: each file is named by a hash of everything that decides its content.
-
-    The names in use are: `prompts-` and `texts-` (written by the clean base), `answers-` (of a teacher, or of the
-    student before its training), `clean-replies-` (what a clean teacher's replies are like), `turn-ends-` (how those of
-    the base end), `separator-` (how likely a corpus is after each token that may end documents), `contexts-` (what only
-    a teacher reads), `lift-` (what that gives the teacher), `tokens-` (tokenized corpora), `blocks-` (items of an
-    unfinished evaluation) and `move-seconds-` (how long a move of a repair took)."""
+    """Expensive results on disk: each file is named by a hash of everything that decides its content."""
 
     folder: Path
 
