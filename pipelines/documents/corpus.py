@@ -5,7 +5,7 @@ stored by its hash, to resume a run and for the mix of later cycles, whatever be
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,9 +204,10 @@ def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Pat
     return file
 
 
-def load_snapshot(home: Path, hash: str, path: Path, files: int) -> CorpusSnapshot | None:
-    file = snapshot_file(home, hash)
-    return CorpusSnapshot(path, hash, files, file) if file.is_file() else None
+def load_snapshots(home: Path, hashes: Iterable[str]) -> list[CorpusSnapshot]:
+    """Those of them that are stored, to read their texts; neither their path nor the number of their files is known."""
+    files = ((hash, snapshot_file(home, hash)) for hash in hashes)
+    return [CorpusSnapshot(Path(), hash, 0, file) for hash, file in files if file.is_file()]
 
 
 def snapshot_file(home: Path, hash: str) -> Path:

@@ -24,7 +24,7 @@ from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
 from evals.suites.suite_measurement import ifeval_prompts
 from evals.suites.training_texts import read_passages
-from pipelines.documents.corpus import load_snapshot, sample_passages
+from pipelines.documents.corpus import load_snapshots, sample_passages
 from pipelines.evaluation.checkpoint_measurement import store_results, stored_results
 from pipelines.evaluation.evaluation_plan import midtrainings, questions_of_run
 from pipelines.log import log
@@ -66,8 +66,8 @@ def new_task(project: Project, checkpoints: Sequence[Checkpoint], questions: Pat
         return NewTask()
     if file := questions_of_run(project, run):
         return NewTask(file)
-    corpus = load_snapshot(project.home, run.inputs.corpus or "", Path(), 0)
-    return NewTask(passages=sample_passages(project.home, corpus)) if corpus else NewTask()
+    corpora = load_snapshots(project.home, [run.inputs.corpus or ""])
+    return NewTask(passages=sample_passages(project.home, corpora[0])) if corpora else NewTask()
 
 
 def checkpoint_drift(

@@ -111,7 +111,6 @@ class PastCycle:
     cycle: int  # its number
     checkpoint: int  # id of its recovered checkpoint
     corpus: str  # hash
-    documents: str  # path
     questions: Path | None
     knowledge: float  # score of the recovered checkpoint
 
@@ -135,7 +134,6 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
                 cycle.number,
                 recovered.id,
                 inputs.corpus,
-                cycle.documents or "",
                 relocate(project.home, Path(inputs.questions)) if inputs.questions else None,
                 (knowledge.value if knowledge else None) or 0.0,  # 0 if only bits per byte were measured
             )

@@ -2,13 +2,12 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from db.tables import Checkpoint, RunInputs
 from evals.contamination import remove_contaminated
 from evals.suites.knowledge import read_questions
-from pipelines.documents.corpus import CorpusSnapshot, load_snapshot
+from pipelines.documents.corpus import CorpusSnapshot, load_snapshots
 from pipelines.evaluation.evaluation_plan import midtrainings
 from pipelines.job import Job
 from pipelines.log import log
@@ -175,14 +174,10 @@ class Stage:
             return [self.corpus()]
         run = next(midtrainings(self.project, [midtrained]), None)
         hashes = [run.inputs.corpus if run else None, *(c.corpus for c in past_cycles(self.project, midtrained))]
-        snapshots = [load_snapshot(self.project.home, hash, Path(), 0) for hash in dict.fromkeys(hashes) if hash]
-        return [snapshot for snapshot in snapshots if snapshot is not None]
+        return load_snapshots(self.project.home, dict.fromkeys(filter(None, hashes)))
 
     def earlier_corpora(self) -> list[CorpusSnapshot]:
-        snapshots = [
-            load_snapshot(self.project.home, past.corpus, Path(past.documents), 0) for past in self.past_cycles()
-        ]
-        return [snapshot for snapshot in snapshots if snapshot is not None]
+        return load_snapshots(self.project.home, [past.corpus for past in self.past_cycles()])
 
     def past_cycles(self) -> list[PastCycle]:
         return past_cycles(self.project, self.checkpoint(self.job.start)) if self.job.start else []
