@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from db.column_types import storable
-from pipelines.documents.file_formats import MAX_JSON_BYTES, MAX_LINE_BYTES, has_content, parquet_rows
+from pipelines.documents.file_formats import Unreadable, has_content, json_line_rows, json_rows, parquet_rows
 from pipelines.log import log
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message
@@ -124,21 +124,12 @@ def rows_of(path: Path) -> Iterator[Any]:
     if suffix == ".parquet":
         yield from parquet_rows(path)
         return
-    try:
-        if suffix == ".json" and path.stat().st_size <= MAX_JSON_BYTES:
-            content = json.loads(path.read_bytes())
-            yield from content if isinstance(content, list) else [content]
+    if suffix == ".json":
+        with suppress(Unreadable):  # perhaps JSON lines under another name
+            yield from json_rows(path)
             return
-    except (ValueError, RecursionError):  # perhaps JSON lines under another name
-        pass
-    with path.open("rb") as lines:
-        while line := lines.readline(MAX_LINE_BYTES):
-            try:
-                row = json.loads(line.decode("utf-8-sig")) if line.strip() else None
-            except (ValueError, RecursionError):
-                continue
-            if row is not None:
-                yield row
+    with suppress(Unreadable):
+        yield from (row for row in json_line_rows(path) if row is not None)
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -156,7 +156,7 @@ def read_csv(file: Path) -> Iterator[str]:
             raise Unreadable(f"not a table of comma-separated values: {error}") from error
 
 
-def read_json(file: Path) -> Iterator[str]:
+def json_rows(file: Path) -> Iterator[Any]:
     """An object, or a list of them."""
     if file.stat().st_size > MAX_JSON_BYTES:
         raise Unreadable(f"over {MAX_JSON_BYTES >> 20} MB, too large; save it as .jsonl, with one object in each line")
@@ -164,22 +164,24 @@ def read_json(file: Path) -> Iterator[str]:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not valid JSON: {error}") from error
-    yield from row_documents(content if isinstance(content, list) else [content])
+    yield from content if isinstance(content, list) else [content]
 
 
-def read_jsonl(file: Path) -> Iterator[str]:
+def json_line_rows(file: Path) -> Iterator[Any]:
     """Skip lines that are not JSON, and report them by raising Unreadable at the end."""
     invalid: list[int] = []
     with file.open("rb") as raw:
         number = 0
         while line := raw.readline(MAX_LINE_BYTES):
             number += 1
+            if not line.strip():
+                continue
             try:
-                row = json.loads(line.decode("utf-8-sig")) if line.strip() else ""
+                row = json.loads(line.decode("utf-8-sig"))
             except (ValueError, RecursionError):
                 invalid.append(number)
                 continue
-            yield from row_documents([row])
+            yield row
     if invalid:
         raise Unreadable(f"{len(invalid)} of {number} lines are not JSON; the first is line {invalid[0]}")
 
@@ -211,9 +213,9 @@ READERS: dict[str, Reader] = {
     ".docx": read_docx,
     ".csv": read_csv,
     ".tsv": read_csv,
-    ".json": read_json,
-    ".jsonl": read_jsonl,
-    ".ndjson": read_jsonl,
+    ".json": lambda file: row_documents(json_rows(file)),
+    ".jsonl": lambda file: row_documents(json_line_rows(file)),
+    ".ndjson": lambda file: row_documents(json_line_rows(file)),
     ".parquet": lambda file: row_documents(parquet_rows(file)),
 }
 
