@@ -160,6 +160,20 @@ def main_result(results: Iterable[Result], suite: str) -> Result | None:
     return next((result for result in in_suite if result.task == task), in_suite[0] if in_suite else None)
 
 
+def paired_results(
+    before: Iterable[Result], after: Iterable[Result], suite: str | None = None
+) -> list[tuple[Result, Result]]:
+    """The results that both have, of all suites or of one, in the order of `before`."""
+    later = {(result.suite, result.task, result.data): result for result in after}
+    pairs = [(result, later.get((result.suite, result.task, result.data))) for result in before]
+    return [(first, second) for first, second in pairs if second is not None and suite in (None, first.suite)]
+
+
+def pooled_passes(results: Iterable[Result]) -> dict[str, bool]:
+    """By task, data and key: two tasks may have items of the same key."""
+    return {f"{r.task}/{r.data}/{key}": passed for r in results for key, passed in r.passed_by_key().items()}
+
+
 def headline(results: Iterable[Result], measure: str) -> Metric | None:
     """Return the metric that stands for a measure; None if it was not measured."""
     results = [result for result in results if result.suite == measure]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from db.headline_scores import MEASURES
-from evals.results import Metric, Result, main_result
+from evals.results import Metric, Result, main_result, paired_results, pooled_passes
 from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import look_levels, look_sizes
 from pipelines.cycle import Cycle
@@ -143,7 +143,7 @@ def forgotten_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Chan
 def learned_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change]:
     """New knowledge, by each task that measures it."""
     rows = []
-    for before, after in _pairs(base, model, "knowledge"):
+    for before, after in paired_results(base, model, "knowledge"):
         if before.is_share:
             name = f"{MEASURES['knowledge']} ({LEARNED_BY.get(after.task, after.task)})"
             rows.append(replace(_of_results(before, after, name), task=after.task))
@@ -167,29 +167,29 @@ def _behaviour(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Chan
         return
     level = _look_level(after)
     yield Change.of_passes(MEASURES["behaviour"], "behaviour", before.passed_by_key(), after.passed_by_key(), level)
-    kinds = _instruction_kinds(before)
-    for kind, passes in _instruction_kinds(after).items():
-        if kind in kinds and passes.keys() & kinds[kind].keys():
-            yield replace(Change.of_passes(_words(kind), "behaviour", kinds[kind], passes, level), kind=kind)
-    for other, now in _pairs(base, model, "behaviour"):
+    yield from _by_kind(before, after, level)
+    for other, now in paired_results(base, model, "behaviour"):
         if other is not before:
             yield replace(_of_results(other, now, _words(other.task)), task=other.task)
 
 
 def _retention(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Change]:
-    pairs = _pairs(base, model, "retention")
+    pairs = paired_results(base, model, "retention")
     judged = [(before, after) for before, after in pairs if before.is_pass_rate and after.is_pass_rate]
     if judged:
-        passes = [{f"{r.task}/{key}": passed for r in side for key, passed in r.passed_by_key().items()}
-                  for side in zip(*judged, strict=True)]  # fmt: skip
+        passes = [pooled_passes(side) for side in zip(*judged, strict=True)]
         yield Change.of_passes(MEASURES["retention"], "retention", passes[0], passes[1])
     for before, after in pairs:
-        kinds = _item_kinds(before)
-        if len(pairs) > 1 or not kinds:
+        if len(pairs) > 1 or not _kinds(before):
             yield replace(_of_results(before, after, _words(before.task)), task=before.task)
-        for kind, passes_now in _item_kinds(after).items():
-            if kind in kinds and passes_now.keys() & kinds[kind].keys():
-                yield replace(Change.of_passes(_words(kind), "retention", kinds[kind], passes_now), kind=kind)
+        yield from _by_kind(before, after)
+
+
+def _by_kind(before: Result, after: Result, level: float = TWO_SIDED) -> Iterator[Change]:
+    kinds = _kinds(before)
+    for kind, passes in _kinds(after).items():
+        if kind in kinds and passes.keys() & kinds[kind].keys():
+            yield replace(Change.of_passes(_words(kind), before.suite, kinds[kind], passes, level), kind=kind)
 
 
 def _of_results(before: Result, after: Result, name: str) -> Change:
@@ -220,28 +220,16 @@ def _look_level(after: Result) -> float:
     return levels.get(len(after.items), levels[sizes[0]])
 
 
-def _instruction_kinds(result: Result) -> dict[str, Passes]:
-    """Whether all instructions of a kind were followed, by kind and prompt."""
+def _kinds(result: Result) -> dict[str, Passes]:
+    """Whether each item passed, by its kind; of a prompt's instructions, whether all of a kind were followed."""
     kinds: dict[str, Passes] = defaultdict(dict)
     for item in result.items:
-        followed = zip(item.verdicts.get("instructions", ()), item.verdicts.get("strict", ()), strict=True)
-        for instruction, passed in followed:
-            kind = kinds[instruction.partition(":")[0]]
+        followed = zip(item.verdicts.get("instructions", ()), item.verdicts.get("strict", ()), strict=False)
+        for name, passed in [*followed, (item.verdicts.get("kind", ""), item.passed)]:
+            kind = kinds[name.partition(":")[0]]
             kind[item.key] = kind.get(item.key, True) and passed
+    kinds.pop("", None)
     return dict(sorted(kinds.items()))
-
-
-def _item_kinds(result: Result) -> dict[str, Passes]:
-    kinds: dict[str, Passes] = defaultdict(dict)
-    for item in result.items:
-        if kind := item.verdicts.get("kind"):
-            kinds[kind][item.key] = item.passed
-    return dict(sorted(kinds.items()))
-
-
-def _pairs(base: Sequence[Result], model: Sequence[Result], suite: str) -> list[tuple[Result, Result]]:
-    now = {(result.task, result.data): result for result in model if result.suite == suite}
-    return [(r, now[r.task, r.data]) for r in base if r.suite == suite and (r.task, r.data) in now]
 
 
 def _words(name: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from db.headline_scores import MEASURES
-from evals.results import Item, Result, main_result
+from evals.results import Item, Result, main_result, paired_results, pooled_passes
 from evals.stats.paired_comparison import PairedTest, paired_test
 from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
 from evals.suites.training_texts import ANSWERS
@@ -208,17 +208,13 @@ def likelihood_floor(knowledge: Result | None, clean: float | None) -> float:
 
 def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Result]) -> RetentionJudgement | None:
     """Compare all items of all tasks that both models answered; None if no task has items that pass or fail."""
-    now = {(result.task, result.data): result for result in recovered if result.suite == "retention"}
-    before = [result for result in clean if result.suite == "retention" and (result.task, result.data) in now]
-    pairs = [(result, now[result.task, result.data]) for result in before]
+    pairs = paired_results(clean, recovered, "retention")
     graded = [a.task for a, b in pairs if not (a.is_pass_rate and b.is_pass_rate)]
     judged = [pair for pair in pairs if pair[0].task not in graded]
     if not judged:
         return None
     tasks = {a.task: paired_test(a.passed_by_key(), b.passed_by_key()) for a, b in judged}
-    # Two tasks may have items of the same key.
-    passes = [{f"{r.task}/{r.data}/{key}": passed for r in side for key, passed in r.passed_by_key().items()}
-              for side in zip(*judged, strict=True)]  # fmt: skip
+    passes = [pooled_passes(side) for side in zip(*judged, strict=True)]
     pair = paired_test(passes[0], passes[1])
     known = [passed for key, passed in passes[0].items() if key in passes[1]]
     before = sum(known) / len(known)
