@@ -111,12 +111,12 @@ def unfinished_jobs(home: Path) -> list[Job]:
     return jobs
 
 
-def store_questions(project: Project, file: Path | None) -> Path | None:
-    """A copy named by its content: later cycles are measured by it, whatever becomes of the user's file."""
+def store_file(project: Project, file: Path | None, kind: Literal["questions", "contexts"]) -> Path | None:
+    """A copy named by its content: later cycles are measured by questions, whatever becomes of the user's file."""
     if file is None:
         return None
     content = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    copy = project.home / "questions" / content / file.name
+    copy = project.home / kind / content / file.name
     copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, copy)
     return copy
@@ -129,13 +129,4 @@ def store_prompts(project: Project, file: Path | None) -> Path | None:
     content = "\n".join(json.dumps(prompt, ensure_ascii=False) for prompt in prompts)  # names the file
     copy = ContentCache(project.home / "cache").path("prompts", content, ".jsonl")
     JsonLines(copy).write(prompts)
-    return copy
-
-
-def store_context(project: Project, file: Path | None) -> Path | None:
-    if file is None:
-        return None
-    content = file.read_text(encoding="utf-8-sig")
-    copy = ContentCache(project.home / "cache").path("contexts", content, file.suffix.lower())
-    write_atomic(copy, [content])
     return copy

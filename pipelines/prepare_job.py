@@ -18,7 +18,7 @@ from evals.suites.training_texts import Conversation, encode_conversation
 from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
 from pipelines.documents.corpus import Corpus, is_hub_id, read_corpus, sample_passages, save_snapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan, midtrainings
-from pipelines.job import Job, store_context, store_prompts, store_questions
+from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
 from pipelines.model_loading import check_servers
 from pipelines.project.checkpoints import weights_hash
@@ -211,7 +211,7 @@ def prepare_job(
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
         conversations=request.conversations and request.conversations.resolve(),
-        teacher_context=store_context(project, request.teacher_context),
+        teacher_context=store_file(project, request.teacher_context, "contexts"),
         given=given,
         processes=request.processes or 1,
     )
@@ -324,7 +324,7 @@ def _student(project: Project, request: Request) -> Checkpoint:
 
 def eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:
     """Without questions of its own, a distillation uses what the last mid-training behind its student was given."""
-    questions, passages = store_questions(project, request.questions), None
+    questions, passages = store_file(project, request.questions, "questions"), None
     if questions is None and student is not None:
         run = next(midtrainings(project, [student]), None)
         files = (run.inputs.questions, run.inputs.passages) if run else (None, None)
@@ -392,7 +392,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     elif not request.questions:
         sample = _store(project, _evenly(conversations), "sample")
     plan = EvalPlan(
-        questions=store_questions(project, request.questions),
+        questions=store_file(project, request.questions, "questions"),
         ifeval_data=request.ifeval_data,
         passages=sample,
         limit=request.limit,
