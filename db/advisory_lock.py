@@ -9,7 +9,8 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,10 +28,18 @@ HOLDER = text("""
 """)
 
 
-class Holder(NamedTuple):
+@dataclass(frozen=True)
+class LockHolder:
+    """The command that holds the lock."""
+
+    command: str  # its beginning where the server tells it, which cuts the name of a connection after 63 bytes
     pid: int
     host: str
-    command: str  # its beginning: the server cuts the name of a connection after 63 bytes
+    job: str | None = None  # the id of the job that it runs
+    progress: dict[str, Any] | None = None  # stage, units, done, total, seconds_left
+
+    def __str__(self) -> str:
+        return f"`{self.command}` (process {self.pid} on {self.host})"
 
 
 @contextmanager
@@ -50,7 +59,7 @@ def advisory_lock(engine: Engine, project: str, command: str) -> Iterator[bool]:
         yield is_taken
 
 
-def lock_holder(engine: Engine, project: str) -> Holder | None:
+def lock_holder(engine: Engine, project: str) -> LockHolder | None:
     """The process that has the lock of the project, if one has."""
     try:
         with engine.connect() as connection:
@@ -60,7 +69,7 @@ def lock_holder(engine: Engine, project: str) -> Holder | None:
     if name is None:
         return None
     pid, host, command = f"{name}  ".split(" ", 2)
-    return Holder(int(pid), host, command.strip())
+    return LockHolder(command.strip(), int(pid), host)
 
 
 def _key(project: str) -> dict[str, int]:

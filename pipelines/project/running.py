@@ -18,6 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from db import advisory_lock
+from db.advisory_lock import LockHolder
 from db.tables import DONE, TOTAL
 from pipelines.log import STEPS, log, no_silence, seconds_left
 from pipelines.project.locations import missing_folders, remove_empty
@@ -30,20 +31,6 @@ from recovery.progress import Update, also_listen
 HOLDER_FILE = "lock.json"
 
 PUBLISH_SECONDS = 5.0  # between two reports
-
-
-@dataclass(frozen=True)
-class LockHolder:
-    """The command that holds the lock, as stored beside it."""
-
-    command: str
-    pid: int
-    host: str
-    job: str | None = None  # the id of the job that it runs
-    progress: dict[str, Any] | None = None  # stage, units, done, total, seconds_left
-
-    def __str__(self) -> str:
-        return f"`{self.command}` (process {self.pid} on {self.host})"
 
 
 @contextmanager
@@ -66,8 +53,7 @@ def running_command(project: Project) -> LockHolder | None:
 
 
 def _holder_elsewhere(project: Project) -> LockHolder | None:
-    holder = advisory_lock.lock_holder(project.engine, project.name) if project.is_shared else None
-    return LockHolder(holder.command, holder.pid, holder.host) if holder else None
+    return advisory_lock.lock_holder(project.engine, project.name) if project.is_shared else None
 
 
 @contextmanager
