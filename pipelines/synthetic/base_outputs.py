@@ -26,7 +26,7 @@ from recovery.models.students import parameters_of
 from recovery.samples import Sample
 from recovery.states import FixedRows
 
-DISTILL_SEED = 50  # added to the seed of prompts to distil on: other prompts than those answered for the mix
+DISTILL_SEED = 50  # added to the seed of prompts to distil on: the student has read answers to those of the mix
 FIRST_TOKENS = 16  # first tokens sampled for each text: a chat model begins most texts with a turn of a chat
 ATTEMPTS = 6
 MIN_WORDS = 8  # of a text
@@ -50,19 +50,16 @@ class BaseOutputs:
     seed: int
     separator: int | None = None  # between documents, where it was measured
 
-    def distill_prompts(self) -> list[str]:
-        """Prompts for the student's rollouts: others than in the mix, whose answers the student has read."""
-        return self._prompts(self.seed + DISTILL_SEED)
-
-    def mix_prompts(self) -> list[str]:
-        """The prompts that the base answers for the mix."""
-        return self._prompts(self.seed)
+    def prompts(self, more_seed: int = 0) -> list[str]:
+        """Those that the base answers for the mix; with DISTILL_SEED those for the student's rollouts."""
+        cache, weights = self.project.home / "cache", self.project.base_weights_id
+        return cached_prompts(cache, weights, self.settings.distill.prompts, self.seed + more_seed, self.open_base)
 
     def answers(self) -> list[Sample]:
         """The base's sampled answers to its own prompts; nothing where it cannot write those of the default mix."""
         alternative = " Or mid-train without the base's answers: --set midtrain.mix.answers=0."
         try:
-            prompts = self.mix_prompts()
+            prompts = self.prompts()
             alternative = ""
             with self.open_base() as base:
                 return sample_answers(
@@ -109,10 +106,6 @@ class BaseOutputs:
     @property
     def open_base(self) -> OpenSubject:
         return partial(open_subject, self.project.base, self.settings.engine)
-
-    def _prompts(self, seed: int) -> list[str]:
-        cache, weights = self.project.home / "cache", self.project.base_weights_id
-        return cached_prompts(cache, weights, self.settings.distill.prompts, seed, self.open_base)
 
     def _leave_out(self, error: RecoverError, is_default: bool) -> None:
         """What the base cannot write is left out where only the defaults ask for it; else it is an error."""

@@ -138,7 +138,7 @@ class PassageData:
         left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
         count = round(settings.ordinary_prompts / left * len(about_passages))
         base = BaseOutputs(self.stage.project, self.stage.settings, self.stage.generation_seed)
-        ordinary = islice(cycle(base.mix_prompts()), count) if count else ()
+        ordinary = islice(cycle(base.prompts()), count) if count else ()
         prompts = [*about_passages, *as_prompts(ordinary, self.chat)]
         if earlier:
             prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)

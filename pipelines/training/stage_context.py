@@ -15,7 +15,7 @@ from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
-from pipelines.synthetic.base_outputs import BaseOutputs
+from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, document_prefixes
 from pipelines.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
@@ -114,7 +114,7 @@ class Stage:
 
     def all_prompts(self) -> list[ChatPrompt]:
         base = BaseOutputs(self.project, self.settings, self.generation_seed)
-        return self.files.read(self.settings.distill, self.job.seed, base.distill_prompts)
+        return self.files.read(self.settings.distill, self.job.seed, lambda: base.prompts(DISTILL_SEED))
 
     def check_lift(self, teacher: Checkpoint, prompts: list[ChatPrompt] | None = None) -> dict[str, Any] | None:
         """What the context gives the teacher; raises if it gives nothing. None without a context."""

@@ -14,7 +14,14 @@ from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Midtrain, Mix, Settings
-from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts, answer_rows, generate_texts, sample_answers
+from pipelines.synthetic.base_outputs import (
+    DISTILL_SEED,
+    BaseOutputs,
+    GeneratedTexts,
+    answer_rows,
+    generate_texts,
+    sample_answers,
+)
 from pipelines.training.stage_context import Stage
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
@@ -37,7 +44,7 @@ def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path:
     def outputs(cycle: int) -> tuple[set[str], set[str], set[str]]:
         base = BaseOutputs(project, job.settings, Stage(project, job, None, cycle).generation_seed)
         texts = {text for generated in base.texts(is_default=True) for text in generated.texts}
-        return {str(row.prompt) for row in base.answers()}, set(base.distill_prompts()), texts
+        return {str(row.prompt) for row in base.answers()}, set(base.prompts(DISTILL_SEED)), texts
 
     first, second = outputs(1), outputs(2)
     assert all(first)
