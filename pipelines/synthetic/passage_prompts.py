@@ -24,16 +24,10 @@ from recovery.models.chat_template import Chat
 from recovery.states import Prompt
 
 MIN_NOTE_WORDS = 2  # of a passage: one to begin with, and one to continue
-ALTERNATIVES = {  # to the base's own questions, by command: in a cycle --teacher-context belongs to the distillation
-    "midtrain": (
-        'Give questions with --teacher-context (JSONL with "question", "answer" and "passage" in each line), name a '
-        "more capable model with --base, or mid-train with --recipe midtrain."
-    ),
-    "cycle": (
-        "Run `recover midtrain --recipe in-context --teacher-context FILE` with questions of your own, then `recover "
-        "distill`; or set midtrain.recipe=midtrain."
-    ),
-}
+ALTERNATIVES = (  # to the base's own questions; in a cycle, --teacher-context belongs to the distillation
+    'Give questions (JSONL with "question", "answer" and "passage" in each line) to `recover midtrain --recipe '
+    "in-context --teacher-context FILE`, name a more capable model with --base, or set midtrain.recipe=midtrain."
+)
 EARLIER_DOMAIN = "earlier"  # domain of prompts and documents of earlier cycles
 PREFIX_WORDS = 8  # of a passage at least, for an opening of earlier documents
 MIN_SHARE, MAX_SHARE = 0.1, 0.75  # of a passage's words that the prefix has
@@ -52,15 +46,15 @@ def passages_in(texts: Iterable[str]) -> list[str]:
 
 
 def write_passage_questions(
-    subject: Subject, passages: Sequence[str], evaluation_items: Sequence[str], seed: int, alternative: str
+    subject: Subject, passages: Sequence[str], evaluation_items: Sequence[str], seed: int
 ) -> dict[str, Any]:
     """The base's own questions on all the passages, and how many were written, kept and dropped.
 
-    Raises, with the `alternative` as advice, if the base writes none."""
+    Raises RecoverError if the base writes none."""
     counts = FilterCounts()
     named = (("", passage) for passage in passages)
     questions = generate_questions(
-        subject, named, counts, evaluation_items=evaluation_items, seed=seed, alternative=alternative
+        subject, named, counts, evaluation_items=evaluation_items, seed=seed, alternative=ALTERNATIVES
     )
     rows = [asdict(question) for question in questions]
     log.info(f"  Kept {counts.kept} of {counts.written} questions on {counts.passages} passages")

@@ -122,7 +122,7 @@ class PassageData:
         clean = set(remove_contaminated(texts, self._evaluation_items, LEAKED_WORDS).clean)
         prompts = [prompt for prompt in prompts if prompt.text in clean]
         if not prompts:
-            raise RecoverError(f"No question on the documents is left to learn from. {self._alternative}")
+            raise RecoverError(f"No question on the documents is left to learn from. {ALTERNATIVES}")
         check_prompts(prompts, distill, self.chat, self.start.path)
         return prompts
 
@@ -172,10 +172,6 @@ class PassageData:
         return None if self.start.id == self.stage.project.clean.id else self.start
 
     @property
-    def _alternative(self) -> str:
-        return ALTERNATIVES[self.stage.job.command]
-
-    @property
     def file(self) -> Path | None:
         """Of the user's questions; in a cycle, the file is what the teacher of its distillation reads."""
         return self.stage.job.teacher_context if self.stage.job.command == "midtrain" else None
@@ -195,7 +191,7 @@ class PassageData:
             log.info(f"The clean base writes questions on {len(self.passages):,} passages")
             with base.open_base() as subject:
                 items = self._evaluation_items
-                return write_passage_questions(subject, self.passages, items, seed, self._alternative)
+                return write_passage_questions(subject, self.passages, items, seed)
 
         inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
         return dict(ContentCache(project.home / "cache").get_or_write("passage-questions", inputs, write))
