@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from recovery.progress import Update, also_listen
+from recovery.progress import Update
 
 log = logging.getLogger("recover")
 
@@ -24,8 +24,11 @@ STEPS = "steps"  # the units of a training, which logs its steps itself
 class _StandardError(logging.Handler):
     """Looks up `sys.stderr` for each message, so that a redirected stream is honoured."""
 
+    last = 0.0  # when a message or a bar was shown there
+
     def emit(self, record: logging.LogRecord) -> None:
         print(record.getMessage(), file=sys.stderr, flush=True)
+        _StandardError.last = time.monotonic()
 
 
 def print_progress() -> None:
@@ -58,6 +61,7 @@ def show_progress(units: str, total: int) -> Update:
             bar_is_shown = True
             filled = "━" * int(BAR_WIDTH * done / total)
             print(f"\r\033[K  {filled:<{BAR_WIDTH}} {text}", end="", file=sys.stderr, flush=True)
+            _StandardError.last = now
 
     return update
 
@@ -101,43 +105,22 @@ class StepTimer:
         return f" · about {duration(seconds)} left" if seconds >= 60 else ""
 
 
-class _LastMessage(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.at = time.monotonic()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.at = time.monotonic()
-
-    def listener(self, units: str, total: int) -> Update:
-        """On a terminal a bar shows the progress, so it is not silent."""
-        is_shown = sys.stderr.isatty()
-
-        def update(done: int) -> None:
-            if is_shown:
-                self.at = time.monotonic()
-
-        return update
-
-
 @contextmanager
 def no_silence(describe: Callable[[], str], seconds: float = SILENCE_SECONDS) -> Iterator[None]:
-    """Log `describe()` whenever nothing was logged for so long."""
-    last, ended = _LastMessage(), threading.Event()
+    """Log `describe()` whenever nothing was shown for so long."""
+    ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(max(0.01, last.at + seconds - time.monotonic())):
-            if time.monotonic() - last.at >= seconds:
-                last.at = time.monotonic()
+        while not ended.wait(max(0.01, _StandardError.last + seconds - time.monotonic())):
+            if time.monotonic() - _StandardError.last >= seconds:
+                _StandardError.last = time.monotonic()
                 log.info(describe())
 
     thread = threading.Thread(target=watch, name="silence", daemon=True)
-    log.addHandler(last)
+    _StandardError.last = time.monotonic()
     thread.start()
     try:
-        with also_listen(last.listener):
-            yield
+        yield
     finally:
         ended.set()
         thread.join()
-        log.removeHandler(last)
