@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from db.next_attempt import NextAttempt
-from evals.results import Result, headlines, main_result
-from evals.stats.paired_comparison import paired_test
+from evals.results import Result, headlines
 from pipelines.evaluation.checkpoint_measurement import earlier_results
 from pipelines.gate.verdict import Verdict
 from pipelines.training.training_run import RunResult
@@ -31,18 +30,9 @@ class Outcome:
     decision: str  # for people to read
     next_attempt: NextAttempt | None = None  # what to try after a rejection
 
-    @property
-    def _gained(self) -> float:
-        """Instruction following on the prompts that both were asked: the model before may have been asked fewer."""
-        before, after = main_result(self.damaged, "behaviour"), main_result(self.recovered, "behaviour")
-        if before is None or after is None:
-            return 0.0
-        return paired_test(before.passed_by_key(), after.passed_by_key()).difference
-
     def as_json(self) -> dict[str, Any]:
         checkpoint, run = self.distilled.checkpoint, self.distilled
         clean, damaged, recovered = (headlines(results) for results in (self.clean, self.damaged, self.recovered))
-        gained, seconds = self._gained, round(run.seconds, 1)
         return {
             "cycle": self.cycle or None,
             "clean": clean,
@@ -57,5 +47,5 @@ class Outcome:
             "stopped": run.stopped or None,
             "next_attempt": self.next_attempt.command if self.next_attempt else None,
             "warm_start": run.warm_start,
-            "cost": {"seconds": seconds, "seconds_per_point": round(seconds / gained / 100, 2) if gained > 0 else None},
+            "cost": {"seconds": round(run.seconds, 1)},
         }

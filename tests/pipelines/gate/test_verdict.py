@@ -261,12 +261,3 @@ def test_further_replies_decide_where_greedy_ones_do_not() -> None:
     assert judge(Gate(), clean, recovered, samples=worse).outcome == "failed"
     clear = judge(Gate(), clean, clean, samples=worse)
     assert (clear.outcome, clear.behaviour.samples) == ("passed", 0)  # greedy replies come first
-
-
-def test_the_time_for_a_point_is_by_the_prompts_that_both_models_were_asked() -> None:
-    before, after = result([True] * 10 + [False] * 10), result([True] * 15 + [False] * 25)
-    run = RunResult(Checkpoint(id=1, cycle=1, run_id=1, role="recovered", path="run-0001", step=8), 1, 8, seconds=50.0)
-    verdict = judge(Gate(), after, after)
-    cost = Outcome(1, [after], [before], [after], verdict, False, run, "any text").as_json()["cost"]
-    assert cost == {"seconds": 50, "seconds_per_point": 2.0}  # 5 of 20 prompts came back
-    assert Outcome(1, [], [], [], verdict, False, run, "").as_json()["cost"]["seconds_per_point"] is None
