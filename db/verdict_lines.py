@@ -109,8 +109,6 @@ def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str
             yield needed
         elif is_open and not is_partial and judgement.get("needed") is None:
             yield "too close to the limit to be decided by more of them"
-    if judgement.get("setting") == "gate.keep_behaviour":
-        yield "the limit is that of gate.keep_behaviour"
     if measure == "behaviour" and isinstance(changes := verdict.get("changes"), list | tuple):
         yield from (str(line)[:300] for line in changes[:4])
     if measure == "knowledge" and verdict.get("learned") is False:

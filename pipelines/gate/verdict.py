@@ -168,7 +168,7 @@ def judge_behaviour(
 
     `samples`: further replies of both models, which count where the greedy ones do not decide. Then the verdict is
     about the mean over all replies to a prompt, the greedy one among them."""
-    margin, setting = behaviour_limit(gate, clean.headline.value)
+    margin, setting = gate.behaviour_margin, "gate.behaviour_margin"
     block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
     before, after = clean.passed_by_key(), recovered.passed_by_key()
     test = sequential_test(before, after, margin, block, of, alpha=greedy_alpha(gate.samples))
@@ -182,15 +182,6 @@ def judge_behaviour(
     shared = [key for key in after if all(key in passes for passes in of_clean)]
     of_shared = sum(passes[key] for passes in of_clean for key in shared) / (len(of_clean) * len(shared))
     return replace(judgement, of=test.total, differ=test.pair.differ, before=of_shared)
-
-
-def behaviour_limit(gate: Gate, clean: float) -> tuple[float, str]:
-    """The margin and its setting; the stricter of the two where there is `keep_behaviour`."""
-    margins = {"gate.behaviour_margin": gate.behaviour_margin}
-    if gate.keep_behaviour:
-        margins["gate.keep_behaviour"] = (1 - gate.keep_behaviour) * clean
-    setting = min(margins, key=lambda name: margins[name])
-    return margins[setting], setting
 
 
 def judge_knowledge(
@@ -240,8 +231,8 @@ def settles_behaviour(gate: Gate, clean: list[Result], items: list[Item]) -> boo
     main = main_result(clean, "behaviour")
     assert main is not None
     recovered, total = {item.key: item.passed for item in items}, len(main.items)
-    margin, alpha = behaviour_limit(gate, main.headline.value)[0], greedy_alpha(gate.samples)
-    test = sequential_test(main.passed_by_key(), recovered, margin, gate.block, total, alpha=alpha)
+    alpha = greedy_alpha(gate.samples)
+    test = sequential_test(main.passed_by_key(), recovered, gate.behaviour_margin, gate.block, total, alpha=alpha)
     return test.outcome != "open"
 
 

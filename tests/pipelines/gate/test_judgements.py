@@ -119,18 +119,10 @@ def test_errors_are_rare(true_loss: float, outcome: str) -> None:
     assert wrong <= 5
 
 
-def test_the_stricter_limit_on_instruction_following_applies_and_is_named() -> None:
+def test_the_limit_on_instruction_following_names_its_setting() -> None:
     clean = result(lost(200, 1000), "instructions", "behaviour")
-    margin = judge_behaviour(Gate(), clean, clean)
-    assert (margin.limit, margin.setting) == (-0.03, "gate.behaviour_margin")
-    share = Gate(keep_behaviour=0.9)
-    assert judge_behaviour(share, clean, clean).limit == pytest.approx(-0.02)
-    assert judge_behaviour(share, clean, clean).setting == "gate.keep_behaviour"
-    named = "the limit is that of gate.keep_behaviour"
-    assert named in measure_lines(judge(share, clean, clean).as_dict())[0].details
-    loose = Gate(keep_behaviour=0.5)
-    assert judge_behaviour(loose, clean, clean) == margin
-    assert named not in measure_lines(judge(loose, clean, clean).as_dict())[0].details
+    judgement = judge_behaviour(Gate(), clean, clean)
+    assert (judgement.limit, judgement.setting) == (-0.03, "gate.behaviour_margin")
 
 
 def test_the_printed_verdict_has_one_line_a_measure_and_then_what_was_lost() -> None:
