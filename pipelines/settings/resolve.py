@@ -14,8 +14,6 @@ from pipelines.settings.schema import Settings
 from pipelines.settings.sources import parse_mix, parse_set_options, read_environment, read_toml
 from recovery.errors import RecoverError
 
-SHORT_NAMES = {"lr": "learning_rate"}
-
 
 class Resolved(NamedTuple):
     settings: Settings
@@ -32,9 +30,7 @@ def resolve_settings(
     environment = read_environment(os.environ, flatten(usual.model_dump()))
     layers = [_expand_mix(layer) for layer in (read_toml(root), environment, flags, parse_set_options(assignments))]
     asked = _with_layers(usual, layers)
-    named = {
-        ".".join(SHORT_NAMES.get(part, part) for part in name.split(".")) for layer in layers for name in flatten(layer)
-    }
+    named = {name for layer in layers for name in flatten(layer)}
     dials = {name: value for name, value in asked.distill.dials.items() if f"distill.{name}" in named}
     of_recipe = defaults_for(parameters, asked.distill.recipe, dials)
     default = apply_overrides(of_recipe, {"distill": {"recipe": usual.distill.recipe}})
@@ -94,7 +90,6 @@ def _expand_mix(layer: Mapping[str, Any]) -> Mapping[str, Any]:
 def _merge(values: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     merged = dict(values)
     for name, value in changes.items():
-        name = SHORT_NAMES.get(name, name)
         is_group = isinstance(merged.get(name), dict)
         if is_group and not isinstance(value, Mapping):
             path = prefix + name

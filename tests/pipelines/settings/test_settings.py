@@ -45,7 +45,7 @@ def test_settings_of_the_project_replace_defaults_and_are_announced(tmp_path: Pa
 
 
 def test_later_sources_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "recover.toml").write_text("[distill]\nsteps = 1\nrows = 1\nprompts = 1\nlr = 1\n")
+    (tmp_path / "recover.toml").write_text("[distill]\nsteps = 1\nrows = 1\nprompts = 1\nlearning_rate = 1\n")
     for name, value in {"STEPS": "2", "ROWS": "2", "PROMPTS": "2"}.items():
         monkeypatch.setenv(f"RECOVER_DISTILL__{name}", value)
     monkeypatch.setenv("RECOVER_AUTH", "no:setting")
@@ -61,8 +61,8 @@ def test_a_variable_that_is_no_setting_is_ignored_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ignored = {"RECOVER_DISTIL__STEPS": "2", "RECOVER_DISTILL_ROWS": "2", "RECOVERY": "x", "RECOVER_QQQ": "x"}
-    environment = ignored | {f"RECOVER_{name}": "x" for name in OTHER_VARIABLES} | {"RECOVER_DISTILL__LR": "1"}
-    assert read_environment(environment, flatten(Settings().model_dump())) == {"distill": {"lr": 1}}
+    environment = ignored | {f"RECOVER_{name}": "x" for name in OTHER_VARIABLES} | {"RECOVER_DISTILL__ROWS": "1"}
+    assert read_environment(environment, flatten(Settings().model_dump())) == {"distill": {"rows": 1}}
     assert caplog.messages == [
         "Ignored RECOVER_DISTILL_ROWS: there is no such setting; did you mean RECOVER_DISTILL__ROWS?",
         "Ignored RECOVER_DISTIL__STEPS: there is no such setting; did you mean RECOVER_DISTILL__STEPS?",
