@@ -26,13 +26,13 @@ def test_without_options_a_request_has_the_defaults_of_its_fields() -> None:
 
 def test_options_arrive_in_the_fields_of_the_request() -> None:
     given = ["--docs", "notes", "--set", "a=1", "--set", "b=2", "--max-flops", "1e15", "--engine", "http://gpu:8000"]
-    assert asked("cycle", *given, "--seed", "-1") == Request(
+    assert asked("cycle", *given, "--seed", "7") == Request(
         "cycle",
         docs=Path("notes"),
         assignments=("a=1", "b=2"),
         max_flops=1e15,
         engine="http://gpu:8000",
-        seed=-1,
+        seed=7,
     )
 
 
