@@ -226,7 +226,7 @@ def place_labels(points: Sequence[dict[str, Any]], width: int) -> None:
     """Give each point the nearest place for its label where nothing else is."""
     taken = [(point["x"] - 6, point["y"] - 6, point["x"] + 6, point["y"] + 6) for point in points]
     for point in points:
-        half = CHARACTER * len(point["label"].strip()) / 2
+        half = CHARACTER * len(point["label"].strip()) / 2 + 2
         places = [
             (point["x"] + (distance + half) * math.cos(turn), point["y"] - distance * math.sin(turn))
             for distance in (11, 20, 30, 42, 56)

@@ -39,11 +39,12 @@ def test_every_claim_stands_with_its_verdict_and_what_decided_it(tmp_path: Path)
     assert text.endswith("The end\n")
 
 
-def test_the_picture_of_the_moves_is_drawn_from_the_files() -> None:
-    """`recover study moves --to DIR` writes it."""
-    moves = next(row for row in shipped_studies() if row.name == "moves")
-    picture = results_page.PAGE.parent / "images" / "moves-quick-arms.svg"
-    assert picture.read_text(encoding="utf-8").strip() == str(arm_pictures(moves)["arms"]).strip()
+@pytest.mark.parametrize(("study", "part"), [("moves", "arms"), ("dials", "arms"), ("dials", "kl")])
+def test_the_pictures_on_pages_are_drawn_from_the_files(study: str, part: str) -> None:
+    """`recover study NAME --to DIR` writes them."""
+    row = next(row for row in shipped_studies() if row.name == study)
+    picture = results_page.PAGE.parent / "images" / f"{study}-quick-{part}.svg"
+    assert picture.read_text(encoding="utf-8").strip() == str(arm_pictures(row)[part]).strip()
 
 
 def test_results_of_an_older_declaration_are_refused(tmp_path: Path) -> None:
