@@ -32,6 +32,7 @@ ARMS_NOTE = (
 WIDTH, NARROW_WIDTH, EDGE = 760, 360, 30
 LINE, NARROW_LINE, NAME_WIDTH = 24, 40, 250  # of the picture of the arms
 PANEL_HEIGHT = 260
+CHARTED = ("behaviour", "knowledge")  # above the KL
 CHARACTER = 6.2  # pixels
 _html = load("studies.html")
 
@@ -160,10 +161,13 @@ def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Mar
 
 def arm_pictures(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> dict[str, Markup]:
     """The measures of every arm, and above its KL to the clean model where that was measured, as SVGs by name."""
-    means = sorted(_means_of_arms(study).items(), key=lambda arm: -sum(arm[1].values()))
+    means = dict(sorted(_means_of_arms(study).items(), key=lambda arm: -sum(arm[1].values())))
     kls = {name: fmean(values) for name, entries in study.arms.items() if (values := _kls(entries))}
-    numbers = {name: f"{number} " if kls else "" for number, (name, _) in enumerate(means, 1)}
-    width, measures = NARROW_WIDTH if narrow else WIDTH, [m for m in MEASURES if any(m in arm for _, arm in means)]
+    numbers = {name: f"{number} " if kls else "" for number, name in enumerate(means, 1)}
+    width, measures = (
+        NARROW_WIDTH if narrow else WIDTH,
+        [m for m in MEASURES if any(m in arm for arm in means.values())],
+    )
     names = _legend(measures, width)
     top = names[-1][1] + 14 if names else 0
     left, line = (EDGE, NARROW_LINE) if narrow else (NAME_WIDTH, LINE)
@@ -174,12 +178,13 @@ def arm_pictures(study: Study, colours: Palette = LIGHT, narrow: bool = False) -
             "text_y": y - 14 if narrow else y + 4,
             "marks": [(measure, _between(left, width - EDGE, value)) for measure, value in arm.items()],
         }
-        for number, (name, arm) in enumerate(means, 1)
+        for number, (name, arm) in enumerate(means.items(), 1)
     ]
     ticks = [(_between(left, width - EDGE, fifth / 5), f"{fifth / 5:g}") for fifth in range(6)]
     title = f"Scores of the arms of {study.name}"
     pictures = {"arms": _html.arms(width, top, top + line * len(rows), rows, ticks, names, colours, title)}
-    return pictures | ({"kl": _plane(study, dict(means), kls, numbers, colours, width)} if kls else {})
+    is_charted = any(measure in means[name] for name in kls for measure in CHARTED)
+    return pictures | ({"kl": _plane(study, means, kls, numbers, colours, width)} if is_charted else {})
 
 
 def _plane(
@@ -199,8 +204,10 @@ def _plane(
         return _between(2 * EDGE + 0.1 * width, width - EDGE, share)
 
     panels = list[dict[str, Any]]()
-    for measure in ("behaviour", "knowledge"):
+    for measure in CHARTED:
         scores = {name: means[name][measure] for name in kls if measure in means[name]}
+        if not scores:
+            continue
         # The clean model knows nothing of the documents: it does not decide the scale.
         deciding = [score for name, score in scores.items() if kls[name] or measure == "behaviour"]
         up = _ticks(deciding or list(scores.values()))

@@ -84,6 +84,23 @@ def test_arms_are_drawn_by_their_means_the_best_first_and_by_their_kl_where_it_w
         assert damaged["cx"] == pytest.approx(left + (right - left) * math.log10(8), abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("scores", "kl", "panels"),
+    [
+        ({"behaviour": 0.5, "knowledge": 0.5}, 0.2, 2),
+        ({"behaviour": 0.0}, 0.0, 1),
+        ({"knowledge": 1.0}, 0.2, 1),
+        ({"retention": 1.0}, 0.2, 0),
+    ],
+)
+def test_a_measure_that_no_arm_has_gets_no_panel(scores: dict[str, float], kl: float, panels: int) -> None:
+    arms = [{"arm": "opd", "seed": 1, "scores": scores, "values": {"kl_to_clean": kl}}]
+    study = Study(name="own", size="quick", declaration=declaration(), results={"arms": arms})
+    drawn = arm_pictures(study)
+    assert drawn.keys() == {"arms", *(["kl"] if panels else [])}
+    assert drawn.get("kl", "").count("nats a token") == panels
+
+
 def test_labels_of_points_keep_clear_of_points_and_of_each_other() -> None:
     points = [{"x": 100 + 4 * n, "y": 50 + n % 3, "label": str(n)} for n in range(20)]
     place_labels(points, 300)
