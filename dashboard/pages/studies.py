@@ -162,7 +162,7 @@ def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Mar
 def arm_pictures(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> dict[str, Markup]:
     """The measures of every arm, and above its KL to the clean model where that was measured, as SVGs by name."""
     means = dict(sorted(_means_of_arms(study).items(), key=lambda arm: -sum(arm[1].values())))
-    kls = {name: fmean(values) for name, entries in study.arms.items() if (values := _kls(entries))}
+    kls = {name: kl for name, entries in study.arms.items() if math.isfinite(kl := _kl(entries))}
     numbers = {name: f"{number} " if kls else "" for number, name in enumerate(means, 1)}
     width, measures = (
         NARROW_WIDTH if narrow else WIDTH,
@@ -195,12 +195,12 @@ def _plane(
     colours: Palette,
     width: int,
 ) -> Markup:
-    """A panel for each of two measures. The KL has a logarithmic scale, and 0 to the left of it."""
-    moved = [kl for kl in kls.values() if kl > 0] or [0.1]
-    across = _round_numbers(min(moved), max(moved))
+    """A panel for each of two measures. The KL has a logarithmic scale, and left of it 0, for what is too small."""
+    largest = max(kls.values()) or 0.1
+    across = _round_numbers(min(kl for kl in (*kls.values(), largest) if kl >= largest / 1000), largest)
 
     def x(kl: float) -> float:
-        share = math.log(kl / across[0]) / math.log(across[-1] / across[0]) if kl else -0.1
+        share = math.log(kl / across[0]) / math.log(across[-1] / across[0]) if kl >= across[0] else -0.1
         return _between(2 * EDGE + 0.1 * width, width - EDGE, share)
 
     panels = list[dict[str, Any]]()
@@ -221,7 +221,7 @@ def _plane(
             }
             for name, score in scores.items()
         ]
-        place_labels(points, width)
+        place_labels(points, (0.0, top - 14.0, width, top + PANEL_HEIGHT + 8.0))
         lines = [(_between(top + PANEL_HEIGHT, top, n / (len(up) - 1)), f"{tick:.4g}") for n, tick in enumerate(up)]
         panels.append({"measure": measure, "name": MEASURES[measure], "top": top, "up": lines, "points": points})
     ticks = [(x(0), "0"), *((x(kl), f"{kl:g}") for kl in across)]
@@ -229,8 +229,8 @@ def _plane(
     return Markup(_html.plane(width, PANEL_HEIGHT, panels, ticks, colours, title))
 
 
-def place_labels(points: Sequence[dict[str, Any]], width: int) -> None:
-    """Give each point the nearest place for its label where nothing else is."""
+def place_labels(points: Sequence[dict[str, Any]], area: tuple[float, float, float, float]) -> None:
+    """Give each point the nearest place for its label in the area (left, top, right, bottom) where nothing else is."""
     taken = [(point["x"] - 6, point["y"] - 6, point["x"] + 6, point["y"] + 6) for point in points]
     for point in points:
         half = CHARACTER * len(point["label"].strip()) / 2 + 2
@@ -240,10 +240,14 @@ def place_labels(points: Sequence[dict[str, Any]], width: int) -> None:
             for turn in (math.pi * sixth / 6 for sixth in range(12))
         ]
         boxes = [(x - half, y - 5, x + half, y + 5) for x, y in places]
-        inside = [n for n, box in enumerate(boxes) if box[0] > 0 and box[2] < width]
-        chosen = next((n for n in inside if not any(_overlap(boxes[n], other) for other in taken)), inside[0])
+        fits = [n for n, box in enumerate(boxes) if _within(area, box)]
+        chosen = next((n for n in fits if not any(_overlap(boxes[n], other) for other in taken)), fits[0])
         taken.append(boxes[chosen])
         point["label_x"], point["label_y"] = (round(place, 1) for place in places[chosen])
+
+
+def _within(area: Sequence[float], box: Sequence[float]) -> bool:
+    return area[0] < box[0] and area[1] < box[1] and box[2] < area[2] and box[3] < area[3]
 
 
 def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -252,7 +256,8 @@ def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
 
 def _ticks(values: Sequence[float]) -> list[float]:
     """Evenly spaced round numbers around the values, over a tenth at least."""
-    low, high = min(*values, max(values) - 0.1), max(values)
+    low = max(0.0, min(*values, max(values) - 0.1))
+    high = max(*values, low + 0.1)
     step = _tick_step(high - low)
     return [number * step for number in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
@@ -263,7 +268,12 @@ def _round_numbers(low: float, high: float) -> list[float]:
     numbers = [factor * 10.0**decade for decade in decades for factor in (1, 2, 5)]
     first = max(number for number in numbers if number <= low)
     last = min(number for number in numbers if number > high)
-    return [number for number in numbers if first <= number <= last]
+    shown = [number for number in numbers if first <= number <= last]
+    return shown if len(shown) <= 7 else [number for number in shown if number in (first, last) or _is_power(number)]
+
+
+def _is_power(number: float) -> bool:
+    return math.isclose(math.log10(number), round(math.log10(number)))
 
 
 def _means_of_arms(study: Study) -> dict[str, dict[str, float]]:
@@ -277,8 +287,10 @@ def _means_of_arms(study: Study) -> dict[str, dict[str, float]]:
     }
 
 
-def _kls(entries: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [entry["values"]["kl_to_clean"] for entry in entries if "kl_to_clean" in entry.get("values", {})]
+def _kl(entries: Sequence[Mapping[str, Any]]) -> float:
+    """The mean KL to the clean model; rounding may leave it below 0. NaN where it was not measured."""
+    kls = [entry["values"]["kl_to_clean"] for entry in entries if "kl_to_clean" in entry.get("values", {})]
+    return max(0.0, fmean(kls)) if kls else math.nan
 
 
 def _legend(measures: Sequence[str], width: int) -> list[tuple[float, float, str, str]]:

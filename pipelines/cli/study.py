@@ -99,9 +99,13 @@ def _list() -> CommandResult:
 def _declared_lines(run: "StudyRun") -> list[str]:
     declared, size = run.study.declared, run.study.size
     lines = [f"hash {run.study.hash}, base {run.base}, seeds {', '.join(map(str, size.seeds))}, {size.items} items"]
+    planned = len(size.seeds) * len(run.study.arms)
+    lines.append(f"{len(run.files.entries())} of {planned} arms and seeds are done; the others would run")
     for name, arm in (("damaged", declared.start), *declared.arms.items()):
         if arm is not None:
-            values = run.study.settings_of(arm)
+            given = arm.model_dump(exclude_defaults=True, exclude={"about"})
+            values = {name: value for name, value in given.items() if isinstance(value, str)}
+            values |= run.study.settings_of(arm)
             lines.append(f"{name}: {', '.join(f'{setting} = {value}' for setting, value in values.items())}")
     return [*lines, *(f"claim: {claim.text} ({claim.of} against {claim.against})" for claim in declared.claims)]
 

@@ -187,6 +187,8 @@ def test_arms_learn_from_right_answers_a_reward_and_a_context(folder: Path) -> N
 def test_a_dry_run_says_what_would_run_and_creates_nothing(folder: Path) -> None:
     data = data_of(recover_study(declare(folder, "1"), "--dry-run"))
     assert list(data["declaration"]["arms"]) == ["opd", "back", "low-rate"]
+    shown = recover("study", declare(folder, "1"), "--dry-run").stdout
+    assert "\n0 of 5 arms and seeds are done; the others would run\n" in shown
     assert [path.name for path in folder.iterdir()] == ["tiny.toml"]
 
 

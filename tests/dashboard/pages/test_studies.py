@@ -103,10 +103,11 @@ def test_a_measure_that_no_arm_has_gets_no_panel(scores: dict[str, float], kl: f
 
 def test_labels_of_points_keep_clear_of_points_and_of_each_other() -> None:
     points = [{"x": 100 + 4 * n, "y": 50 + n % 3, "label": str(n)} for n in range(20)]
-    place_labels(points, 300)
+    place_labels(points, (0, 0, 300, 120))
     places = [(point["label_x"], point["label_y"]) for point in points]
     marks = [(point["x"], point["y"]) for point in points]
     for n, (x, y) in enumerate(places):
+        assert 0 < y < 120
         assert all(abs(x - left) > 6 or abs(y - top) > 9 for left, top in [*places[:n], *marks])
 
 
