@@ -87,9 +87,10 @@ class Student:
     def hidden(self, batch: Batch) -> Tensor:
         """Return the states [targets, width] before the output head, from which each target token is predicted."""
         decoder, columns = self.causal.get_decoder(), batch.target_columns - 1
-        if batch.shared and (states := _states_behind_shared(decoder, batch.tokens, batch.shared)) is not None:
+        tokens = batch.tokens[:, :-1]  # the last one predicts nothing, and may be behind the last learned position
+        if batch.shared and (states := _states_behind_shared(decoder, tokens, batch.shared)) is not None:
             return states[batch.target_rows, columns - batch.shared]
-        hidden: Tensor = decoder(input_ids=batch.tokens, use_cache=False).last_hidden_state
+        hidden: Tensor = decoder(input_ids=tokens, use_cache=False).last_hidden_state
         return hidden[batch.target_rows, columns]
 
 

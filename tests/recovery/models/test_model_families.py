@@ -173,3 +173,13 @@ def test_the_cache_size_is_measured_from_one_token(family: str, options: dict[st
         cache = model(torch.ones(3, 10, dtype=torch.long), use_cache=True).past_key_values
     states = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]
     assert bytes_per_token(of_one_token) * 3 * 10 == sum(s.nbytes for s in states if s is not None) > 0
+
+
+def test_a_row_may_end_one_token_behind_the_last_learned_position(tmp_path: Path) -> None:
+    model = tiny("gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=16)
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    row = [3 + i for i in range(17)]
+    [scores] = TransformersEngine(load_student(str(tmp_path), frozen=True)).logprobs([row])
+    expected = model(torch.tensor([row[:-1]])).logits[0].log_softmax(-1)
+    torch.testing.assert_close(torch.tensor(scores), expected[range(16), row[1:]])
