@@ -194,14 +194,20 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         moves = [Move("none", headlines(results), verdict, student.reference, student.path, ending=ending)]
         learned = knowledge_result(results)
         known = learned.headline.value if learned else None
+        share: float | None = None  # to which interpolation moved, where all others have to move there themselves
         for name in RECIPES_OF_MOVES:
             if (name != "ends" or is_lost) and not is_enough(moves[-1], base_ending):
-                job_of_move = _job_of(job, name, moves, can_probe, parameters_of(project.base))
+                job_of_move = _job_of(job, name, share, can_probe, parameters_of(project.base))
                 move = _try(project, job_of_move, name, replies, known)
                 moves.append(move)
+                share = move.share if name == "interpolation" else share
                 # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
-                if name == "ends" and base_of(move.path) != student.path:
+                has_ends = name == "ends" and base_of(move.path) != student.path
+                # An adapter that is put on the fine-tune has no weights of its own that could be moved.
+                needs_start = share is not None and job.settings.lora_rank > 0 and base_of(student.path) is None
+                if has_ends or (name == "interpolation" and needs_start):
                     job = replace(job, student=project.resolve(move.checkpoint).id)
+                    share = None
     guard = _guard(job.eval_plan)
     return RepairResult(
         job.model or student.reference,
@@ -246,7 +252,7 @@ def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
     return advise(outcome.verdict.as_dict(), attempt)
 
 
-def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters: int) -> Job:
+def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameters: int) -> Job:
     """The job of one move: its runs carry its name, so that each is found again."""
     settings = change_recipe(job.settings, RECIPES_OF_MOVES[name], parameters, job.given)
     given = job.settings.distill.warm_start if "distill.warm_start" in job.given else None
@@ -254,14 +260,14 @@ def _job_of(job: Job, name: str, moves: list[Move], can_probe: bool, parameters:
     overrides: dict[str, Any] = {"distill": distill}
     if name == "interpolation":
         overrides["lora_rank"] = 0  # a new adapter would leave nothing to interpolate
-        distill |= {"steps": 0, "warm_start": given or (AUTO if can_probe else DEFAULT_WARM_START)}
+        chosen = AUTO if can_probe else DEFAULT_WARM_START
+        distill |= {"steps": 0, "warm_start": chosen if given is None else given}
     else:
         if name == "ends":
             pace = PACE_FOR_ENDS[size_of(parameters)]._asdict()
             distill |= {field: value for field, value in pace.items() if f"distill.{field}" not in job.given}
             distill["steps"] = min(pace["steps"], settings.distill.steps)  # it stays short if others are to be longer
-        share = next((move.share for move in moves if move.name == "interpolation"), None)
-        distill["warm_start"] = given or share or "off"
+        distill["warm_start"] = (share or "off") if given is None else given
         shares = {"documents": job.settings.distill.documents_share, "texts": job.settings.distill.texts_share}
         given_shares = {share: value for share, value in shares.items() if f"distill.{share}" in job.given}
         room = (1 - sum(given_shares.values())) / 2

@@ -36,7 +36,8 @@ def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share:
 
 def planned(name: str, *moves: Move, job: Job = JOB, can_probe: bool = True, parameters: int = LARGE) -> Job:
     """The job of a move after these moves, or after none but a look at the model."""
-    return _job_of(job, name, list(moves) or [move("none")], can_probe=can_probe, parameters=parameters)
+    share = next((each.share for each in moves if each.name == "interpolation"), None)
+    return _job_of(job, name, share, can_probe=can_probe, parameters=parameters)
 
 
 def chosen(job: Job, setting: str, value: float) -> Job:
@@ -176,6 +177,9 @@ def test_a_share_that_was_given_is_taken_by_every_move() -> None:
     assert planned("interpolation", job=job).settings.distill.warm_start == 0.3
     assert planned("answers", *none_helps, job=job).settings.distill.warm_start == 0.3
     assert planned("answers", *none_helps).settings.distill.warm_start == "off"
+    unmoved = chosen(JOB, "warm_start", 0.0)
+    assert planned("interpolation", job=unmoved).settings.distill.warm_start == 0.0
+    assert planned("opd", move("interpolation", share=0.3), job=unmoved).settings.distill.warm_start == 0.0
 
 
 def test_what_guards_the_new_knowledge_is_said(tmp_path: Path) -> None:
