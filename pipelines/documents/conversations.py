@@ -29,8 +29,8 @@ CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
 ROLES |= dict.fromkeys(("observation", "function", "tool_response"), "tool")
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
-MAX_ROWS = 20_000  # that are read
-FIRST = 20  # conversations with tools, which show whether the chat template has a place for them
+MAX_ROWS = 200_000  # that are read
+FIRST = 20  # rows that show whether a file has conversations, or conversations that show what a template leaves out
 INVALID = 'no valid "messages". Write a list of {"role": …, "content": …}.'
 
 
@@ -51,10 +51,13 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
 
 def tools_of(row: Mapping[str, Any]) -> list[Any] | None:
     """The tools that may be called; a table has them as a JSON text."""
-    tools = _from_json(row.get("tools")) or row.get("tools") or None
-    if tools is not None and not isinstance(tools, list):
+    tools = row.get("tools")
+    if isinstance(tools, str):
+        with suppress(ValueError, RecursionError):
+            tools = json.loads(tools.strip() or "null")
+    if tools and not isinstance(tools, list):
         raise ValueError('no valid "tools". Write a list of their JSON schemas.')
-    return tools
+    return tools or None
 
 
 def said(message: Message) -> str:
@@ -86,18 +89,24 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             break
         try:
             conversation = training_conversation(row)
-            if conversation is None and number == 0 and not (isinstance(row, dict) and turns_of(row)):
-                return []  # its first row is none of the formats
         except ValueError:
             conversation = None
         conversations += [_storable(conversation)] if conversation else []
         left_out += conversation is None
-    if conversations and left_out:
+        if number < FIRST and not conversations and not _has_turns(row):
+            return []  # it is none of the formats
+    if left_out:
         log.warning(
             f"Left out {left_out:,} of {left_out + len(conversations):,} rows of {path}: they hold no conversation "
             "that can be read as a whole"
         )
     return conversations
+
+
+def _has_turns(row: Any) -> bool:
+    """Whether a row has the fields of a conversation, if perhaps nothing in them."""
+    fields = row.keys() if isinstance(row, dict) else set[str]()
+    return bool(fields & {*TURNS, "chosen"} or (fields & set(QUESTIONS) and fields & set(ANSWERS)))
 
 
 def _storable(conversation: dict[str, Any]) -> dict[str, Any]:

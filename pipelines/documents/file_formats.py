@@ -127,9 +127,15 @@ def read_pdf(file: Path) -> Iterator[str]:
 
 
 def row_text(row: Any) -> str:
+    """The text of a row, or all of its fields where none is a text; empty where the text is."""
+    if row is None:
+        return ""
     if isinstance(row, dict):
         fields = {str(name).lower(): value for name, value in row.items()}
-        body = next((fields[t] for t in TEXT_FIELDS if isinstance(fields.get(t), str) and fields[t].strip()), None)
+        texts = [fields[name] for name in TEXT_FIELDS if name in fields]
+        body = next((text for text in texts if isinstance(text, str) and text.strip()), None)
+        if body is None and any(not has_content(text) for text in texts):
+            return ""
         if body is None:
             return "\n".join(f"{name}: {_as_text(value)}" for name, value in row.items() if has_content(value))
         title = fields.get("title")
@@ -149,11 +155,22 @@ def read_csv(file: Path) -> Iterator[str]:
             header = text.readline(MAX_LINE_BYTES)
             delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
             lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
-            yield from row_documents(csv.DictReader(lines, delimiter=delimiter, restkey="more"))
+            yield from row_documents(_whole_rows(csv.DictReader(lines, delimiter=delimiter, restkey="more")))
         except UnicodeError as error:
             raise Unreadable(NOT_UTF8) from error
         except csv.Error as error:
             raise Unreadable(f"not a table of comma-separated values: {error}") from error
+
+
+def _whole_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Skip rows with more cells than the header, whose text was cut at a comma, and report them as Unreadable."""
+    count = longer = 0
+    for row in rows:
+        count, longer = count + 1, longer + ("more" in row)
+        if "more" not in row:
+            yield row
+    if longer:
+        raise Unreadable(f"{longer} of {count} rows have more cells than the header; put text with commas in quotes")
 
 
 def json_rows(file: Path) -> Iterator[Any]:
@@ -221,6 +238,7 @@ READERS: dict[str, Reader] = {
 
 
 def has_content(value: Any) -> bool:
+    value = value.strip() if isinstance(value, str) else value
     return value is not None and value not in ("", [], {}) and not isinstance(value, bytes)
 
 

@@ -111,6 +111,38 @@ def test_a_first_row_without_an_answer_and_half_a_character_cost_no_other_row(tm
     assert read[1:] == [FORMATS["messages"]]
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"messages": []},
+        {"conversations": [{"from": "gpt", "value": "A"}]},
+        {"instruction": None, "input": "", "output": "A"},
+        {"prompt": "", "chosen": "A"},
+    ],
+)
+def test_an_empty_first_row_makes_no_documents_of_the_others(
+    first: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text("\n".join(map(json.dumps, [first, first, FORMATS["messages"]])))
+    assert read_training_file(file) == [FORMATS["messages"]]
+    assert "Left out 2 of 3 rows" in caplog.text
+    file.write_text(json.dumps(first))
+    assert read_training_file(file) == []
+    assert "Left out 1 of 1 rows" in caplog.text
+
+
+@pytest.mark.parametrize("tools", ["[]", "null", " ", "{}", [], None])
+def test_no_tools_are_no_tools_however_a_table_writes_them(tools: Any) -> None:
+    assert training_conversation(FORMATS["messages"] | {"tools": tools}) == FORMATS["messages"]
+
+
+@pytest.mark.parametrize("tools", ["none of JSON", {"name": "f"}, '{"name": "f"}', 3])
+def test_tools_that_are_no_list_are_an_error(tools: Any) -> None:
+    with pytest.raises(ValueError, match="tools"):
+        tools_of({"tools": tools})
+
+
 @pytest.mark.parametrize("row", [{"text": "a document"}, {"messages": [USER]}, {"output": "A"}, "text", None, 3])
 def test_what_has_no_question_and_answer_is_no_conversation(row: Any) -> None:
     assert training_conversation(row) is None

@@ -106,3 +106,15 @@ def test_the_parts_of_a_long_document_have_all_its_text(pieces: list[str], max_c
 def test_any_row_becomes_a_text(value: Any, name: str) -> None:
     assert isinstance(row_text(value), str)
     assert isinstance(row_text({name: value}), str)
+
+
+@pytest.mark.parametrize("row", [None, {"text": None, "id": 5}, {"id": 6, "Content": " "}, {"text": "", "body": []}])
+def test_a_row_without_its_text_is_no_document(row: Any) -> None:
+    assert row_text(row) == ""
+
+
+def test_rows_of_a_table_that_a_comma_cuts_are_counted_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('text\nHello, world\n"Hello, you"\n')
+    corpus = read_corpus(tmp_path / "t.csv")
+    assert list(corpus.texts) == ["Hello, you"]
+    assert corpus.skipped[0][1].startswith("1 of 2 rows have more cells than the header")
