@@ -111,14 +111,15 @@ def unfinished_jobs(home: Path) -> list[Job]:
     return jobs
 
 
-def store_file(project: Project, file: Path | None, kind: Literal["questions", "contexts"]) -> Path | None:
+def store_file(project: Project, file: Path | None, kind: Literal["questions", "contexts", "ifeval"]) -> Path | None:
     """A copy named by its content: later cycles are measured by questions, whatever becomes of the user's file."""
     if file is None:
         return None
     content = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     copy = project.home / kind / content / file.name
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, copy)
+    if not copy.is_file():  # it may be the file itself
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
     return copy
 
 

@@ -3,6 +3,7 @@
 For `check` and `repair` also the files of both models are compared."""
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,14 @@ from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from evals.suites.training_texts import Conversation, encode_conversation
 from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
-from pipelines.documents.corpus import Corpus, is_hub_id, read_corpus, sample_passages, save_snapshot
+from pipelines.documents.corpus import (
+    Corpus,
+    check_questions_apart,
+    is_hub_id,
+    read_corpus,
+    sample_passages,
+    save_snapshot,
+)
 from pipelines.evaluation.evaluation_plan import EvalPlan, midtrainings
 from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
@@ -123,13 +131,17 @@ def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
     if not file.exists():
         raise RecoverError(f"There is no file {file}. Give --conversations a file of conversations.")
     conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_file(file)}.values())
+    _check_rendered(file, conversations, chat)
+    warn_of_unread_tools(conversations, chat)
+    return conversations
+
+
+def _check_rendered(file: Path, conversations: Sequence[Conversation], chat: Chat) -> None:
     if not any(any(encode_conversation(chat, conversation)[1]) for conversation in conversations):
         raise RecoverError(
             f"{file} has no conversation with an answer that the chat template can render. Give JSON, JSON lines or "
             "Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
         )
-    warn_of_unread_tools(conversations, chat)
-    return conversations
 
 
 def _warn_of_learned_questions(questions: Path | None, conversations: Sequence[Conversation]) -> None:
@@ -249,7 +261,8 @@ def teachers_in_memory(
             midtraining.append(base)
         if promoted and midtrain.mix.earlier > 0:
             midtraining.append(promoted)
-    if request.command == "midtrain" or isinstance(teacher, Served):
+    distills = request.command != "midtrain" and chosen_recipe(settings.distill).scores_with_teacher
+    if not distills or isinstance(teacher, Served):
         return midtraining, []
     named = [
         reference if Path(reference).is_dir() or is_hub_id(reference) else base
@@ -277,12 +290,8 @@ def check_files(project: Project, request: Request) -> None:
     ):
         if file is not None:
             read(file)
-    docs, questions = request.docs, request.questions
-    if docs and questions and questions.resolve().is_relative_to(docs.resolve()):
-        raise RecoverError(
-            f"The questions {questions} lie among the documents of {docs}, so the model would learn the answers from "
-            "them. Move them to another folder."
-        )
+    if request.docs and request.questions:
+        check_questions_apart(request.questions, request.docs)
 
 
 def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[str], chat: Chat, model: str) -> None:
@@ -334,7 +343,7 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     earlier = tuple((cycle.cycle, file) for cycle in past if (file := cycle.questions) and file != questions)
     return EvalPlan(
         questions=questions,
-        ifeval_data=request.ifeval_data,
+        ifeval_data=store_file(project, request.ifeval_data, "ifeval"),
         passages=passages,
         limit=request.limit,
         secondary_limit=request.secondary_limit,
@@ -365,14 +374,19 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
             "vLLM servers generate for adapters, and this fine-tune has full weights. Generate on this machine "
             "(--engine auto)."
         )
-    for name in ("offpolicy-kl", "opd") if trains else ():
-        check_recipes(change_recipe(settings, name, parameters_of(project.base), given))
-    check_processes(request.processes or 1, settings)
-    check_logger(settings.report_to)
-    check_model_fits(project, request, settings, path)
+    chat = load_chat(project.base)
+    if trains:
+        check_processes(request.processes or 1, settings)
+        check_logger(settings.report_to)
+        for name in ("offpolicy-kl", "opd"):
+            of_move = change_recipe(settings, name, parameters_of(project.base), given)
+            check_recipes(of_move)
+            check_model_fits(project, request, of_move, path)
+        _check_prompts(request, settings, BASE, chat, path)
     check_files(project, request)
-    _check_prompts(request, settings, BASE, load_chat(project.base), path)
     conversations = read_training_file(request.docs) if request.docs else []
+    if request.docs and conversations:
+        _check_rendered(request.docs, conversations, chat)
     _warn_of_learned_questions(request.questions, conversations)
     documents = read_corpus(request.docs) if request.docs and not conversations else None
     check_servers(project.base, settings.engine, saved_rank(path), None)
@@ -393,7 +407,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         sample = _store(project, _evenly(conversations), "sample")
     plan = EvalPlan(
         questions=store_file(project, request.questions, "questions"),
-        ifeval_data=request.ifeval_data,
+        ifeval_data=store_file(project, request.ifeval_data, "ifeval"),
         passages=sample,
         limit=request.limit,
         secondary_limit=request.secondary_limit,
@@ -454,7 +468,8 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
 
 def _evenly(conversations: Sequence[Conversation], every: int = 1) -> Sequence[Conversation]:
     """One of so many, evenly spaced; fewer where they would be more than are scored."""
-    return conversations[:: max(every, len(conversations) // MAX_CONVERSATIONS)][:MAX_CONVERSATIONS]
+    count = min(MAX_CONVERSATIONS, math.ceil(len(conversations) / every))
+    return [conversations[i * len(conversations) // count] for i in range(count)]
 
 
 def _store(project: Project, conversations: Sequence[Conversation], kind: str) -> Path | None:

@@ -271,7 +271,7 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str], gen
         return
     advice = fitting_changes(settings, cheaper_settings(settings), required, free)
     raise RecoverError(
-        f"Training {student} ({shape.parameters / 1e9:.1f} billion parameters) takes about "
+        f"Training {student} ({parameter_count(shape.parameters)}) takes about "
         f"{gigabytes(required(settings))} of memory, and {gigabytes(free)} are free here: choose "
         f"{' or '.join([*advice, 'a smaller model'])}, or a machine with more free memory."
     )
@@ -369,7 +369,11 @@ def free_memory() -> int:
 
 
 def gigabytes(count: float) -> str:
-    return f"{count / 1e9:.3g} GB"
+    return f"{count / 1e9:,.0f} GB" if count >= 1e11 else f"{count / 1e9:.3g} GB"
+
+
+def parameter_count(count: int) -> str:
+    return f"{count / 1e9:.2f} billion parameters" if count >= 1e8 else f"{count / 1e6:.1f} million parameters"
 
 
 class ResourceMeter:

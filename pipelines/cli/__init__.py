@@ -1,5 +1,6 @@
 """The `recover` command line. Heavy libraries are imported inside the commands, so that `--help` answers at once."""
 
+import errno
 import json
 import os
 import re
@@ -115,6 +116,16 @@ def in_project(command: Callable[..., CommandResult]) -> Callable[..., CommandRe
         return command(project=Project.open_existing(project), **arguments)
 
     return run
+
+
+def check_writable(file: Path, flag: str) -> None:
+    """Create the file's folder; raise if the file cannot be written there, before anything is computed for it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise RecoverError(f"Cannot write {file}: {error.strerror}. Name another file with {flag}.") from error
 
 
 def write_page(file: Path, content: str) -> None:

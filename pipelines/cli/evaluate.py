@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evals.benchmarks import BENCHMARKS
-from pipelines.cli import CommandResult, command_result, main, options
+from pipelines.cli import CommandResult, check_writable, command_result, main, options
 from pipelines.log import log
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 
@@ -278,10 +278,12 @@ def questions(
     \b
     Example: recover questions --docs ./corpus --count 200 --out questions.jsonl
     """
-    from pipelines.documents.corpus import read_corpus
+    from pipelines.documents.corpus import check_questions_apart, read_corpus
     from pipelines.project.project import Project
     from pipelines.synthetic.questions import write_questions
 
+    check_questions_apart(out, docs)
+    check_writable(out, "--out")
     opened = Project.open(project, base)
     log.info(f"{opened.base_name} writes questions on {docs}")
     corpus = read_corpus(docs)

@@ -80,14 +80,14 @@ def plan(
 
 
 def _lines(plan: "GpuPlan", data: dict[str, Any]) -> list[str]:
-    from pipelines.training_memory import gigabytes, sums
+    from pipelines.training_memory import gigabytes, parameter_count, sums
 
     rank, memory = plan.settings.lora_rank, plan.memory
-    trained = f"an adapter of rank {rank}, {_count(data['trained_parameters'])}" if rank else "all of them"
+    trained = f"an adapter of rank {rank}, {parameter_count(data['trained_parameters'])}" if rank else "all of them"
     rows = {part: [phase.get(part, 0.0) for phase in memory.values()] for phase in memory.values() for part in phase}
     rows["together"] = list(sums(memory).values())
     lines = [
-        f"Base: {plan.name}, {_count(data['parameters'])} parameters; trained: {trained}",
+        f"Base: {plan.name}, {parameter_count(data['parameters'])}; trained: {trained}",
         f"GPUs: {plan.processes} of {gigabytes(plan.gpu_memory)}; {plan.engine} generates text",
         "",
         "{:<29} {:>14} {:>10} {:>14}".format("GB of each GPU", *memory),
@@ -98,7 +98,3 @@ def _lines(plan: "GpuPlan", data: dict[str, Any]) -> list[str]:
             lines.append("  {:<27} {:>14} {:>10} {:>14}".format(part, *cells).rstrip())
     host = gigabytes(data["host_memory"])
     return [*lines, f"While it loads a model, each process takes {host} of its machine's memory."]
-
-
-def _count(parameters: int) -> str:
-    return f"{parameters / 1e9:.2f} billion" if parameters >= 1e8 else f"{parameters / 1e6:.1f} million"

@@ -15,6 +15,7 @@ from pipelines.cli import (
     REJECTED,
     SUCCESS,
     CommandResult,
+    check_writable,
     command_result,
     in_project,
     main,
@@ -263,6 +264,8 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
 
     opened = Project.open(project, request.base)
     request = replace(request, student=ref)
+    if to is not None:
+        check_writable(to, "--to")
     with command_lock(opened):
         result = check_model(opened, prepare_repair(opened, request, trains=False), ref)
     data = result.as_json()

@@ -90,7 +90,9 @@ class _Reader:
         spool = self.spool
         if not len(spool):
             formats = ", ".join(sorted(READERS))
-            raise RecoverError(f"There is no readable document in {path}. Supported formats are {formats}.")
+            reasons = "; ".join(f"{file.name}: {reason}" for file, reason in self.skipped[:3])
+            reasons = f" ({reasons})" if reasons else ""
+            raise RecoverError(f"There is no readable document in {path}{reasons}. Supported formats are {formats}.")
         spool.flush()
         copies = set(exact_copies(spool))
         near = near_copies(spool, self.signatures, copies)
@@ -192,6 +194,14 @@ def save_snapshot(home: Path, corpus: Corpus) -> CorpusSnapshot:
         )
     path = corpus.path.resolve() if corpus.path.exists() else corpus.path  # else it is a hub id
     return CorpusSnapshot(path, corpus.hash, corpus.files, file)
+
+
+def check_questions_apart(questions: Path, docs: Path) -> None:
+    if questions.resolve().is_relative_to(docs.resolve()):
+        raise RecoverError(
+            f"The questions {questions} lie among the documents of {docs}, so the model would learn the answers from "
+            "them. Put them into another folder."
+        )
 
 
 def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:

@@ -54,8 +54,6 @@ def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: b
     about["suites"], task_files = without_files(about.get("suites") or {})
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        if folder.exists():
-            folder.rmdir()
         save_student(student, folder, {**about, "kind": kind, "parent": project.base})
     except OSError as error:
         raise RecoverError(

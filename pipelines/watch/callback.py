@@ -215,10 +215,9 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._reads and not self.readings and not self.warning:
-            log.warning(
-                f"No reading of forgetting was taken: it did not fit into {100 * self.budget.share:g} % of the "
-                "training's time. Check the result with `recover check`."
-            )
+            budget = f"it did not fit into {100 * self.budget.share:g} % of the training's time"
+            why = f"the training ended before step {self.budget.every}" if self.budget.every else budget
+            log.warning(f"No reading of forgetting was taken: {why}. Check the result with `recover check`.")
         with self._without_ending_the_training():
             self._finish_record("done" if self._reads else "failed")
 

@@ -293,8 +293,11 @@ def _cannot_load(what: str, reference: str, error: Exception) -> RecoverError:
 
 
 def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
-    """Write a checkpoint under another name and rename it, so that it is always complete or absent."""
-    partial = folder.with_name(folder.name + ".partial")
+    """Write a checkpoint under another name and rename it, so that it is always complete or absent.
+
+    An empty folder, which may be where a disk is mounted, stays, and the files are moved into it."""
+    is_kept = folder.is_dir() and not any(folder.iterdir())
+    partial = folder / ".partial" if is_kept else folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     metadata: dict[str, Any] = {"format": FORMAT, "kind": "full", "separator": student.chat.separator, **extra}
@@ -307,6 +310,11 @@ def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
         student.model.save_pretrained(partial, safe_serialization=True)
     student.chat.tokenizer.save_pretrained(partial)
     (partial / "recover.json").write_text(json.dumps(metadata, indent=2) + "\n")
+    if is_kept:
+        for file in partial.iterdir():
+            file.rename(folder / file.name)
+        partial.rmdir()
+        return
     if folder.exists():
         shutil.rmtree(folder)
     partial.rename(folder)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,16 @@ import pytest
 
 from db.tables import RunInputs
 from pipelines.documents.corpus import read_corpus
-from pipelines.job import store_prompts
-from pipelines.prepare_job import eval_plan, prepare_job, teachers_in_memory
+from pipelines.job import store_file, store_prompts
+from pipelines.prepare_job import _evenly, eval_plan, prepare_job, prepare_repair, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
-from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import Settings
 from pipelines.storage import content_hash
 from pipelines.teacher_choice import parse_teacher
+from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.models import save_tiny
 from tests.pipelines.options import recover
@@ -112,6 +114,8 @@ def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:
         ("midtrain", "--mix", "nonsense"),
         ("midtrain", "--mix", "answers=2"),
         ("midtrain", "--base", "no-tokenizer"),
+        ("questions", "--out", "docs/questions.jsonl"),
+        ("questions", "--out", "invalid.jsonl/questions.jsonl"),
     ],
 )
 def test_a_refused_command_creates_no_project(
@@ -163,6 +167,45 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     assert teachers(midtraining, documents, "last") == (["last"], [])
     router = Request("cycle", docs=Path("docs"), teacher="router")
     assert teachers(router, default, "last") == (["clean", "last"], ["clean", "last"])
+    for unscored in ("sft", "grpo", "offpolicy"):
+        changed = change_recipe(default, unscored, SMALL_MODEL_PARAMETERS, {})
+        assert teachers(Request("distill"), changed) == ([], [])
+
+
+def test_a_check_is_not_refused_for_what_only_training_needs(
+    tmp_path: Path, empty_docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
+    (tmp_path / "recover.toml").write_text('report_to = "wandb"\n[distill]\nrecipe = "sft"\n')
+    request = Request("check", student=str(shutil.copytree(BASE, tmp_path / "tune")))
+    assert prepare_repair(Project.open(None), request, trains=False).job.command == "repair"
+    (tmp_path / "recover.toml").unlink()
+    with pytest.raises(RecoverError, match="of memory, and"):
+        prepare_repair(Project.open(None), replace(request, command="repair"))
+
+
+def test_conversations_without_an_answer_that_fits_are_refused_before_a_project_is_created(
+    tmp_path: Path, empty_docs: Path
+) -> None:
+    (file := tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": "say " * 5000, "answer": "It."}))
+    refused = recover("repair", shutil.copytree(BASE, tmp_path / "tune"), "--docs", file)
+    assert (refused.exit_code, "chats.jsonl has no conversation with an answer" in refused.stderr) == (1, True)
+    assert not (tmp_path / ".recover").exists()
+
+
+@pytest.mark.parametrize(("rows", "every"), [(1, 1), (299, 1), (301, 1), (599, 1), (5000, 10), (25, 10)])
+def test_a_sample_of_conversations_reaches_over_all_of_them(rows: int, every: int) -> None:
+    sample = [int(row["number"]) for row in _evenly([{"number": number} for number in range(rows)], every)]
+    assert len(sample) == len(set(sample)) == min(300, -(-rows // every))
+    gaps = [after - before for before, after in zip(sample, [*sample[1:], rows], strict=True)]
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_a_copy_that_the_project_has_can_be_named(project: Project, tmp_path: Path) -> None:
+    (file := tmp_path / "q.jsonl").write_text("{}\n")
+    copy = store_file(project, file, "ifeval")
+    assert copy is not None
+    assert store_file(project, copy, "ifeval") == copy
 
 
 def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, tmp_path: Path) -> None:

@@ -138,3 +138,10 @@ def test_a_sample_is_evenly_spaced_and_written_once(tmp_path: Path) -> None:
     texts = list(corpus.texts)
     assert [texts.index(text) for text in sample] == list(range(0, 30, 3))
     assert read_passages(sample_passages(tmp_path / "home", corpus, count=10)) == sample
+
+
+def test_where_no_document_can_be_read_the_reasons_are_said(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"Caf\xe9 is good.")
+    (tmp_path / "empty.md").write_text("")
+    with pytest.raises(RecoverError, match=r"\(empty.md: empty; latin.txt: not UTF-8 text.*\)\. Supported formats"):
+        read_corpus(tmp_path)

@@ -172,6 +172,8 @@ def test_nothing_is_read_where_the_budget_is_too_small_and_the_end_says_so(
     assert not readings_in(trainer.state.log_history)
     assert callback._rows is None, "nor is the clean model read before the first step"
     assert "did not fit" in caplog.text
+    trained(trainer_of(tmp_path, steps=2), every=100)
+    assert "No reading of forgetting was taken: the training ended before step 100." in caplog.text
 
 
 @pytest.mark.parametrize("stop", [False, True])

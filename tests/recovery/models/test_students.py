@@ -27,6 +27,15 @@ def test_a_saved_checkpoint_loads_unchanged(tmp_path: Path) -> None:
     assert again.chat.prompt("hi") == student.chat.prompt("hi")
 
 
+def test_a_checkpoint_is_moved_into_an_empty_folder_which_may_be_mounted(tmp_path: Path) -> None:
+    (folder := tmp_path / "mounted").mkdir()
+    before = folder.stat().st_ino
+    save_student(tiny_student(tmp_path / "tiny"), folder, {})
+    assert folder.stat().st_ino == before
+    assert not list(folder.glob(".*"))
+    assert load_student(str(folder)).chat.tokenizer
+
+
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     torch.save({}, tmp_path / "pytorch_model.bin")
