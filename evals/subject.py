@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from evals.results import Tokens
 from recovery.engines import Engine, Generation, Sampling, continue_loop
-from recovery.models.chat_template import Chat, Message
+from recovery.models.chat_template import Chat, Message, apply_template
 from recovery.models.students import Student
 
 THINK_START, THINK_END = "<think>", "</think>"
@@ -42,7 +42,8 @@ class Subject:
         """Render a prompt through the chat template as text, for harnesses that pass prompts as strings."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        rendered = self.chat.tokenizer.apply_chat_template(
+        rendered = apply_template(
+            self.chat.tokenizer,
             messages,
             tokenize=False,
             add_generation_prompt=add_generation_prompt,

@@ -22,7 +22,7 @@ from pipelines.storage import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from recovery.engines import Engine, Sampling
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat
+from recovery.models.chat_template import Chat, apply_template
 from recovery.states import Prompt
 
 MAX_PROMPT_TOKENS = 200  # of a prompt that the base writes
@@ -97,7 +97,7 @@ def user_turn(chat: Chat) -> list[int]:
         raise RecoverError(
             "The base has no chat template, so it cannot write prompts. Give a file of prompts with --prompts."
         )
-    rendered = chat.tokenizer.apply_chat_template([{"role": "user", "content": PLACEHOLDER}], tokenize=False)
+    rendered = apply_template(chat.tokenizer, [{"role": "user", "content": PLACEHOLDER}], tokenize=False)
     before, placeholder, _ = rendered.partition(PLACEHOLDER)
     if not placeholder:
         raise RecoverError(

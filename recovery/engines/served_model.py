@@ -12,7 +12,7 @@ import torch
 from recovery.engines.servers import KEY, TIMEOUT, Refused, Server
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat
+from recovery.models.chat_template import Chat, prints_date
 from recovery.models.students import Student, model_without_weights, name_and_revision
 
 PROBE = (
@@ -54,7 +54,7 @@ def identify(server: Server, chat: Chat) -> ServedModel:
         )
     thinking = {"chat_template_kwargs": {"enable_thinking": chat.thinking}}
     rendered = _ask(server, "/tokenize", {"model": served.name, "messages": message, **thinking}).get("tokens")
-    if rendered is not None and rendered != chat.prompt(message):
+    if rendered is not None and rendered != chat.prompt(message) and not prints_date(chat.tokenizer):
         raise RecoverError(
             f"The server {server.address} serves {served.name}, whose chat template is another than the student's. "
             "Serve the model that the student was made from."

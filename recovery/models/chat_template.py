@@ -3,6 +3,7 @@ document or a turn; and whether two models read the same tokens."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from jinja2 import TemplateError
@@ -20,6 +21,7 @@ DOCUMENT_ENDS = (  # as pre-training corpora are joined with
     "<EOS_TOKEN>",
 )
 REPLY = "Certainly"
+DATE = datetime(2024, 7, 26)  # what templates print as today's date: a run has to read the same prompts on any day
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 
 
@@ -93,6 +95,8 @@ class Chat:
                 continue
             before = self._render(messages[:i], tools, add_generation_prompt=True)
             after = self._render(messages[: i + 1], tools, add_generation_prompt=False)
+            if after[: len(before)] != before and (behind := self._text_behind(messages, i, tools)) is not None:
+                after = before + self.tokenizer.encode(behind, add_special_tokens=False)  # its start made one token
             if after[: len(before)] != before:
                 raise RecoverError(
                     "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
@@ -122,6 +126,21 @@ class Chat:
         tokens = tokens[:-1] if tokens and tokens[-1] in self.eos_ids else tokens
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
+    def _text_behind(self, messages: list[Message], turn: int, tools: list[Any] | None) -> str | None:
+        """What the template prints for this turn of the assistant; None where it then prints earlier turns otherwise."""
+        before, after = (
+            apply_template(
+                self.tokenizer,
+                turns,
+                tokenize=False,
+                tools=tools,
+                add_generation_prompt=is_prompt,
+                enable_thinking=self.thinking,
+            )
+            for turns, is_prompt in ((messages[:turn], True), (messages[: turn + 1], False))
+        )
+        return str(after.removeprefix(before)) if after.startswith(before) else None
+
     def _render(self, messages: list[Message], tools: list[Any] | None, *, add_generation_prompt: bool) -> list[int]:
         if not self.tokenizer.chat_template:
             raise RecoverError(
@@ -129,12 +148,12 @@ class Chat:
                 "Use a chat (instruction-tuned) model, or add a chat_template to its tokenizer."
             )
         try:
-            tokens = self.tokenizer.apply_chat_template(
+            tokens = apply_template(
+                self.tokenizer,
                 messages,
-                tools=tools,
                 tokenize=True,
+                tools=tools,
                 add_generation_prompt=add_generation_prompt,
-                return_dict=False,
                 enable_thinking=self.thinking,  # ignored by templates without a thinking mode
             )
         except (TemplateError, ValueError, TypeError, KeyError) as error:  # such as roles that do not alternate
@@ -144,6 +163,17 @@ class Chat:
                 "Leave it out, or change its turns."
             ) from error
         return list(tokens)
+
+
+def apply_template(tokenizer: Any, messages: list[Message], *, tokenize: bool, **options: Any) -> Any:
+    return tokenizer.apply_chat_template(
+        messages, tokenize=tokenize, return_dict=False, strftime_now=DATE.strftime, **options
+    )
+
+
+def prints_date(tokenizer: Any) -> bool:
+    """Whether the chat template prints today's date, which a server takes from its own clock."""
+    return "strftime_now" in str(tokenizer.chat_template)
 
 
 def document_ends(tokenizer: Any) -> tuple[int, ...]:
@@ -178,7 +208,7 @@ def _rendered(tokenizer: Any) -> str:
     """A conversation of one turn each; empty where the template renders none."""
     messages = [{"role": "user", "content": "Name a metal."}, {"role": "assistant", "content": REPLY}]
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False)) if tokenizer.chat_template else ""
+        return str(apply_template(tokenizer, messages, tokenize=False)) if tokenizer.chat_template else ""
     except (TemplateError, ValueError, TypeError, KeyError):
         return ""
 

@@ -1,7 +1,8 @@
 import pytest
 
+from evals.subject import Subject
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat, added_tokens, check_same_tokenizer
+from recovery.models.chat_template import DATE, Chat, added_tokens, check_same_tokenizer
 from tests.chat_families import CONVERSATION
 from tests.models import BOS, CHATML, tiny_tokenizer
 
@@ -21,6 +22,23 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     last_two_turns = "{% for m in messages[-2:] %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     with pytest.raises(RecoverError, match="single-turn"):
         chat(last_two_turns).conversation(CONVERSATION)
+
+
+def test_a_template_with_todays_date_reads_the_same_on_any_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    dated = chat("<|im_start|>system\n{{ strftime_now('%d %b %Y') }}<|im_end|>\n" + CHATML)
+    for rendered in (dated.text(dated.prompt("hi")), Subject(None, dated).prompt_text("hi")):  # type: ignore[arg-type]
+        assert f"{DATE:%d %b %Y}" in rendered
+
+
+@pytest.mark.parametrize("reply", ["Paris", "\nParis", "\n\nParis"])
+def test_a_reply_may_begin_with_what_makes_one_token_with_its_prompt(reply: str) -> None:
+    merging = chat(CHATML)
+    merging.tokenizer.add_tokens(["assistant\n\n"])  # as two newlines are one token in many vocabularies
+    tokens, targets = merging.conversation([CONVERSATION[0], {"role": "assistant", "content": reply}])
+    prompt = merging.prompt([CONVERSATION[0]])
+    assert tokens[: len(prompt)] == prompt
+    learned = [token for token, target in zip(tokens, targets, strict=True) if target]
+    assert merging.text(learned) == reply
 
 
 def test_a_missing_template_or_answer_is_an_error() -> None:
