@@ -17,12 +17,19 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recovery.errors import RecoverError
-from recovery.models.adapters import base_of, same_model
+from recovery.models.adapters import WEIGHTS, base_of, check_weights, same_model
 from recovery.models.chat_template import Chat, added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
-from recovery.models.students import config_of, load_causal, load_chat, name_and_revision, refuse_quantised
+from recovery.models.students import (
+    config_of,
+    load_causal,
+    load_chat,
+    model_without_weights,
+    name_and_revision,
+    refuse_quantised,
+)
 
-INDEX, SINGLE, ADAPTER = "model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 COMPARED = 12  # matrices whose directions are compared
 UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
 NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
@@ -80,19 +87,16 @@ def compare_chats(model: Chat, base: Chat) -> tuple[int, bool]:
 def _check_adapter(folder: str, below: str, base: str) -> None:
     if not same_model(below, base) and not _equal_weights(below, base):
         raise RecoverError(f"The adapter {folder} was trained on {below}, not on {base}. Name that model as --base.")
-    file = Path(folder) / ADAPTER
-    if not file.is_file():
-        raise RecoverError(
-            f"The adapter {folder} has no {ADAPTER}. Pickled weights are not loaded because they can run code: save "
-            "it with peft's save_pretrained."
-        )
+    check_weights(folder)
     if PeftConfig.from_pretrained(folder).is_prompt_learning:
         raise RecoverError(
             f"The adapter {folder} learned a prompt instead of weights (prompt, prefix or p-tuning), which is not "
             "supported. Only adapters that change weights are, such as LoRA."
         )
+    file = Path(folder) / WEIGHTS
     names = _names(file)
     modules = {name.removesuffix(".weight") for name in _files(base)}
+    modules |= {name for name, _ in model_without_weights(base).named_modules()}  # files may have other names
     changed = [name.removeprefix("base_model.model.").partition(".lora_")[0] for name in names if ".lora_" in name]
     if changed and modules.isdisjoint(changed):  # peft would load it without a word, and change nothing
         raise RecoverError(
@@ -112,7 +116,7 @@ def _check_full_weights(model: str, base: str) -> bool:
     matrices = [name for name in theirs if name in ours]
     every = max(1, len(matrices) // COMPARED)
     compared = {*matrices[::every], *(name for name in matrices if has_token_rows(name))}
-    cosines, equal = [], True
+    cosines, equal = [], bool(matrices)
     tensor_of, original_of = _reader(ours), _reader(theirs)
     for name in sorted(ours):
         tensor = tensor_of(name)

@@ -57,7 +57,8 @@ class Sample:
     @property
     def longest_row(self) -> int:
         """The length of the longer of two rows: the student's and the teacher's."""
-        return len(self.tokens) if self.teacher_prompt is None else max(len(self.tokens), len(self.for_teacher.tokens))
+        longer_prompt = 0 if self.teacher_prompt is None else len(self.teacher_prompt) - self.prompt_length
+        return len(self.tokens) + max(0, longer_prompt)
 
 
 @dataclass(frozen=True)

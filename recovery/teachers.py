@@ -26,7 +26,14 @@ from recovery.chunked_loss import Head
 from recovery.distributed import size
 from recovery.divergences import is_in, merge_stops
 from recovery.errors import RecoverError
-from recovery.models.adapters import base_of, check_head_unchanged, preserve_adapter_state, same_model
+from recovery.models.adapters import (
+    base_of,
+    check_head_unchanged,
+    check_weights,
+    preserve_adapter_state,
+    same_model,
+    trains_biases,
+)
 from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
 from recovery.models.students import Student, checkpoint_metadata, disable_dropout, load_student
 from recovery.samples import Batch, Sample, common_start
@@ -132,6 +139,12 @@ class FrozenTeacher:
         self._student = student
 
 
+def can_switch_to(student: Student, base: str) -> bool:
+    """Whether the student with its adapters off is that model."""
+    below = student.adapter_base
+    return bool(below and same_model(below, base) and not trains_biases(student.model))
+
+
 class AdapterOffTeacher:
     """The student's base weights with its adapters off; training does not change them.
 
@@ -142,6 +155,11 @@ class AdapterOffTeacher:
         if base is None:
             raise RecoverError(
                 "The student's own weights are being trained, so switching adapters off would not restore the clean "
+                "model. Load the teacher from its checkpoint."
+            )
+        if trains_biases(student.model):
+            raise RecoverError(
+                "The student's adapter trains biases of its base, so switching it off would not restore the clean "
                 "model. Load the teacher from its checkpoint."
             )
         if clean is not None and not same_model(base, clean):
@@ -181,6 +199,7 @@ class AdapterTeacher:
             )
         self._student, self.reference = student, reference
         self._name = f"teacher_{len(student.model.peft_config)}"
+        check_weights(reference)
         with preserve_adapter_state(student.model):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
         check_head_unchanged(student.model, reference)

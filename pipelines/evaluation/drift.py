@@ -33,11 +33,10 @@ from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.synthetic.prompts import cached_prompts
-from recovery.models.adapters import same_model
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.samples import Sample
-from recovery.teachers import AdapterOffTeacher, FrozenTeacher
+from recovery.teachers import AdapterOffTeacher, FrozenTeacher, can_switch_to
 
 PROMPTS, SEED = 128, 20_000  # a seed that no run uses for its prompts, unless someone sets it
 ITEMS = 64  # prompts for diversity, each answered several times
@@ -112,7 +111,7 @@ def _measure(
     prompts = cached_prompts(project.home / "cache", project.base_weights_id, PROMPTS, SEED, open_base)
     current, base = load_frozen(checkpoint.path), project.base
     clean: Clean
-    if current.adapter_base and same_model(current.adapter_base, base):  # then they share memory
+    if can_switch_to(current, base):  # then they share memory
         clean = AdapterOffTeacher(current, base)
     else:
         clean = FrozenTeacher(base, dtype=frozen_dtype(base), device=device())

@@ -28,7 +28,7 @@ from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import recipe
-from recovery.states import FixedRows, Mixture, States
+from recovery.states import CommonTokens, FixedRows, Mixture, States
 
 MEASURE_EVERY = 10  # steps between measurements of entropy and signal shape, which take time on a GPU
 
@@ -104,7 +104,7 @@ def midtrain(
             role="midtrained",
             start=start,
             student=student,
-            states=Mixture(*states),
+            states=CommonTokens(Mixture(*states), student.vocabulary),
             signal=signal,
             plan=replace(plan, measure_every=MEASURE_EVERY),
             source=source,

@@ -24,7 +24,15 @@ from recovery.samples import Sample
 from recovery.server_teacher import ServerTeacher
 from recovery.signals import Signal
 from recovery.states import Prompt
-from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, LiveTeacher, RouterTeacher, Teacher
+from recovery.teachers import (
+    AdapterOffTeacher,
+    AdapterTeacher,
+    FrozenTeacher,
+    LiveTeacher,
+    RouterTeacher,
+    Teacher,
+    can_switch_to,
+)
 
 SampleAnswers = Callable[[str, list[Prompt]], list[Sample]]  # by the model at a path
 
@@ -127,7 +135,7 @@ def _of_leader(sample: Sample) -> float:
 def _served(student: Student, path: str, servers: str) -> ServerTeacher:
     """What the servers must serve is read here once: below the student's adapter, else from its own weights."""
     probe = Probe(student.chat)
-    if student.adapter_base and same_model(student.adapter_base, path):
+    if can_switch_to(student, path):
         with preserve_adapter_state(student.model), student.model.disable_adapter():
             expected = probe.logprobs(student)
     else:
@@ -138,7 +146,7 @@ def _served(student: Student, path: str, servers: str) -> ServerTeacher:
 def _load(student: Student, path: str, bf16: bool) -> FrozenTeacher | AdapterOffTeacher | AdapterTeacher:
     """Shares the student's weights where only the adapter differs; else a model of its own."""
     below, base = student.adapter_base, base_of(path)
-    if below and same_model(below, path):
+    if can_switch_to(student, path):
         return AdapterOffTeacher(student, path)
     if below and base and same_model(below, base):
         return AdapterTeacher(student, path)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from recovery.engines.servers import KEY, TIMEOUT, Refused, Server
 from recovery.engines.transformers import TransformersEngine
@@ -162,5 +163,6 @@ def linear_layers(reference: str) -> list[str]:
     """The kinds of layers that a new adapter changes, read from the config alone."""
     model = model_without_weights(reference)
     head = model.get_output_embeddings()
-    linear = (name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head)
+    kinds = torch.nn.Linear | Conv1D  # GPT-2 has its linear layers as convolutions
+    linear = (name for name, m in model.named_modules() if isinstance(m, kinds) and m is not head)
     return sorted({name.rpartition(".")[-1] for name in linear})

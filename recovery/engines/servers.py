@@ -49,13 +49,20 @@ def is_address(value: str | None) -> bool:
     return value is not None and value.startswith(("http://", "https://"))
 
 
+def _has_port(address: str) -> bool:
+    try:
+        return urlsplit(address).port != 0
+    except ValueError:  # a port above 65,535
+        return False
+
+
 def parse_addresses(value: str) -> list[str]:
     """The addresses in a list such as `http://one:8000,http://two:8000`; raises if one is no plain address."""
     listed = [address.strip().rstrip("/").removesuffix("/v1") for address in value.split(",")]
     for address in listed:
         if "@" in address:
             raise RecoverError(f"The address of a server must not hold a key or a password. Set {KEY} instead.")
-        if not ADDRESS.fullmatch(address):
+        if not ADDRESS.fullmatch(address) or not _has_port(address):
             raise RecoverError(
                 f"{address!r} is no address of a vLLM server. Write http://HOST:PORT, and a comma between several."
             )

@@ -7,13 +7,16 @@ rows as there is memory for the keys and values of everything they may generate.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Embedding
 from transformers.cache_utils import DynamicCache
 
 from recovery.chunked_loss import at_least_float32, token_logprobs
+from recovery.distributed import size
 from recovery.engines import COPIES, MAX_PERIOD, Generation, Sampling, loop_period
 from recovery.engines.decoding import (
     FixedDecoder,
@@ -26,6 +29,7 @@ from recovery.engines.decoding import (
     has_full_attention_only,
     uses_grouped_attention,
 )
+from recovery.errors import RecoverError
 from recovery.models.students import Student
 from recovery.progress import Update, track
 from recovery.samples import Batch, Sample, common_start, micro_batches
@@ -111,6 +115,7 @@ class TransformersEngine:
     def _generate_batch(
         self, prompts: list[list[int]], sampling: Sampling, uniforms: Tensor, update: Update
     ) -> list[Generation]:
+        sampling = replace(sampling, max_new_tokens=self._room(prompts, sampling.max_new_tokens))
         device, shape = self.student.device, (len(prompts), sampling.max_new_tokens)
         ends = torch.tensor(sorted(self.student.chat.eos_ids), device=device)
         sampled = torch.zeros(shape, dtype=torch.long, device=device)
@@ -148,6 +153,18 @@ class TransformersEngine:
             )
         ]
 
+    def _room(self, prompts: list[list[int]], new_tokens: int) -> int:
+        """How many tokens may follow these prompts, of nearly one length; the last token is not read again."""
+        longest, positions = max(map(len, prompts)), learned_positions(self.student.causal)
+        if positions is None:
+            return new_tokens
+        if longest > positions:
+            raise RecoverError(
+                f"A prompt of {longest:,} tokens is longer than the {positions:,} that {self.student.path} can read. "
+                "Leave it out, or choose a model with a longer context."
+            )
+        return min(new_tokens, positions + 1 - longest)
+
     def _decoder(self, prompts: list[list[int]], cache: Any, new_tokens: int) -> GrowingDecoder | FixedDecoder:
         mask = _mask(prompts, self.student.device)
         fixed = self.fixed and isinstance(cache.layers[0], GrowableLayer) and _can_be_recorded(self.student.causal)
@@ -165,7 +182,9 @@ class TransformersEngine:
         for row, prompt in enumerate(prompts):
             rows_by_prompt.setdefault(tuple(prompt), []).append(row)
         joined, logits = JoinedCache(len(prompts), max(map(len, prompts))), None
-        for part in micro_batches([Sample(list(p), [False] * len(p)) for p in rows_by_prompt], MAX_PASS_TOKENS):
+        # The prompts are this process's already, while micro_batches cuts for all processes.
+        limit = MAX_PASS_TOKENS // size()
+        for part in micro_batches([Sample(list(p), [False] * len(p)) for p in rows_by_prompt], limit):
             part_logits, cache = self._prefill_batch([s.tokens for s in part])
             copies = [rows_by_prompt[tuple(s.tokens)] for s in part]
             rows = torch.tensor([row for copied in copies for row in copied], device=part_logits.device)
@@ -180,6 +199,13 @@ class TransformersEngine:
         pad, device, mask = self.student.chat.pad_id, self.student.device, _mask(prompts, self.student.device)
         tokens = torch.tensor([[pad] * (mask.shape[1] - len(p)) + p for p in prompts], device=device)
         return forward(self.student.model, tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0), None)
+
+
+def learned_positions(causal: Any) -> int | None:
+    """How many positions a model reads at most, if it learned an embedding of each, as GPT-2 did."""
+    names = {name.rpartition(".")[-1] for name, module in causal.named_modules() if isinstance(module, Embedding)}
+    has_learned = not names.isdisjoint(("wpe", "embed_positions", "position_embeddings"))
+    return int(causal.config.get_text_config().max_position_embeddings) if has_learned else None
 
 
 def _mask(prompts: list[list[int]], device: torch.device) -> Tensor:

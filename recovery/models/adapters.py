@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from recovery.errors import RecoverError, first_line
 from recovery.lab import installed_base_path
 
 LOADED = "default"  # peft's name for the student's adapter
+WEIGHTS = "adapter_model.safetensors"
+# Families with state-space layers, whose kernels read some weights directly: peft refuses adapters there.
+WITHOUT_PROJECTIONS = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,13 @@ def create(causal: Any, base: str, adapter: Adapter) -> Any:
     """Add a new adapter, initially zero, to weights that stay frozen."""
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(r=adapter.rank, lora_alpha=adapter.alpha, lora_dropout=0.0, target_modules="all-linear")
+    config = LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        exclude_modules=["out_proj", "conv1d"] if causal.config.model_type in WITHOUT_PROJECTIONS else None,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(adapter.seed)
         return _record_base(base, get_peft_model(causal, config))
@@ -38,17 +48,33 @@ def create(causal: Any, base: str, adapter: Adapter) -> Any:
 def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     from peft import PeftModel
 
+    check_weights(folder)
     try:
-        model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Found missing adapter keys")  # peft would change nothing there
+            model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:
+    except UserWarning as error:
+        raise RecoverError(
+            f"The adapter in {folder} lacks weights of layers of {base}, or has other names for them: it belongs to "
+            "another model, or was renamed. Save it again from the model that it was trained on."
+        ) from error
+    except (RuntimeError, ValueError, KeyError) as error:
         raise RecoverError(
             f"The adapter in {folder} does not fit {base} ({first_line(error)}). If it added tokens, merge it into its "
             "base, and use the merged model instead."
         ) from error
     check_head_unchanged(model, folder)
     return _record_base(base, model)
+
+
+def check_weights(folder: str | Path) -> None:
+    if not (Path(folder) / WEIGHTS).is_file():
+        raise RecoverError(
+            f"The adapter {folder} has no {WEIGHTS}. Pickled weights are not loaded because they can run code: save it "
+            "with peft's save_pretrained."
+        )
 
 
 def rank(model: Any) -> int:
@@ -59,7 +85,7 @@ def rank(model: Any) -> int:
 def saved_rank(folder: str) -> int:
     """The largest rank in a saved adapter; 0 where there is none."""
     config = Path(folder) / "adapter_config.json"
-    saved = json.loads(config.read_text()) if config.is_file() else {}
+    saved = read_json(config) if config.is_file() else {}
     return max(saved.get("r") or 0, *(saved.get("rank_pattern") or {}).values(), 0)
 
 
@@ -84,13 +110,13 @@ def base_of(reference: str) -> str | None:
     config, metadata = Path(reference) / "adapter_config.json", Path(reference) / "recover.json"
     if not config.is_file():
         return None
-    settings = json.loads(config.read_text())
+    settings = read_json(config)
     base = with_revision(settings.get("base_model_name_or_path") or "", settings.get("revision"))
     # First the one that lies where it lay from here: a copied project reads its own.
-    relative = json.loads(metadata.read_text()).get("base_from_here") if metadata.is_file() else None
+    relative = read_json(metadata).get("base_from_here") if metadata.is_file() else None
     if relative is not None and (copied := Path(reference) / relative).is_dir():
         return str(copied.resolve())
-    if Path(base).is_dir():
+    if base and Path(base).is_dir():
         return base
     if built_in := installed_base_path(base):
         return built_in
@@ -100,6 +126,13 @@ def base_of(reference: str) -> str | None:
             f"its new path as base_model_name_or_path into {config}."
         )
     return base
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise RecoverError(f"The file {file} is not valid JSON ({error}). Fix or delete it.") from error
 
 
 def with_revision(base: str, revision: str | None) -> str:
@@ -123,6 +156,17 @@ def beyond_plain_lora(model: Any) -> str:
     return " and ".join(extra for extra, is_used in extras.items() if is_used)
 
 
+def trains_biases(model: Any) -> bool:
+    """Whether the adapter trains biases of the base itself, which stay changed while it is switched off."""
+    return getattr(model.peft_config[LOADED], "bias", "none") != "none"
+
+
+def trains_base_weights(folder: str) -> bool:
+    """Whether a saved adapter trains weights or biases of the base beside its own."""
+    settings = read_json(Path(folder) / "adapter_config.json")
+    return bool(settings.get("modules_to_save")) or settings.get("bias", "none") != "none"
+
+
 def check_plain_lora(model: Any) -> None:
     """Raise unless vLLM can serve the adapter."""
     if used := beyond_plain_lora(model):
@@ -131,8 +175,9 @@ def check_plain_lora(model: Any) -> None:
 
 def changes_head(model: Any) -> bool:
     from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import TrainableTokensWrapper
 
-    return isinstance(model.get_base_model().get_output_embeddings(), BaseTunerLayer)
+    return isinstance(model.get_base_model().get_output_embeddings(), BaseTunerLayer | TrainableTokensWrapper)
 
 
 def check_head_unchanged(model: Any, folder: str) -> None:

@@ -127,7 +127,7 @@ class Chat:
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _text_behind(self, messages: list[Message], turn: int, tools: list[Any] | None) -> str | None:
-        """What the template prints for this turn of the assistant; None where it then prints earlier turns otherwise."""
+        """What the template prints for this turn of the assistant; None where it then prints others in another way."""
         before, after = (
             apply_template(
                 self.tokenizer,

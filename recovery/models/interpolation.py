@@ -19,10 +19,21 @@ def merge(student: Student) -> Student:
     The student must not be used afterwards: its base is changed. To train the result, save and load it."""
     if not student.has_adapter:
         raise RecoverError(f"The model {student.path} has full weights already, so there is no adapter to merge.")
+    _untie_adapted_embeddings(student)
     with torch.no_grad():
         model = student.model.merge_and_unload()
     model.config._name_or_path = student.path  # the base's own name would mark these weights as clean
     return Student(model.requires_grad_(False), student.chat, student.path, student.updates)
+
+
+def _untie_adapted_embeddings(student: Student) -> None:
+    """Give the output head weights of its own where it shares them with embeddings that the adapter changes."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    embeddings, head = student.causal.get_input_embeddings(), student.causal.get_output_embeddings()
+    if isinstance(embeddings, BaseTunerLayer) and embeddings.get_base_layer().weight is head.weight:
+        head.weight = torch.nn.Parameter(head.weight.detach().clone())
+        student.causal.config.get_text_config().tie_word_embeddings = student.causal.config.tie_word_embeddings = False
 
 
 class InterpolationError(RecoverError):

@@ -134,6 +134,8 @@ def load_student(
     A folder that holds an adapter is loaded on its base, and that adapter is trained further. `dtype="auto"` is the one
     the weights are stored in."""
     base = adapters.base_of(reference)
+    if base:
+        refuse_quantised(reference)
     keep_freed_memory()
     if torch.device(device).type == "cuda":
         # cuDNN's attention plans again for every batch length, which takes several times as long as the batch.
@@ -166,7 +168,7 @@ def load_chat(reference: str) -> Chat:
     name, revision = name_and_revision(_folder_with(reference, "tokenizer_config.json"))
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of any kind: tokenizers raises Exception itself for a file of a newer version
         raise _cannot_load("tokenizer", reference, error) from error
     if len(tokenizer) < 16:  # transformers' default if the tokenizer's files are missing
         raise RecoverError(
@@ -226,7 +228,9 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # RuntimeError: of weights of other shapes
         raise _cannot_load("model", reference, error) from error
     if missing := sorted(loading["missing_keys"]):  # transformers fills them with random numbers
         raise RecoverError(
@@ -241,6 +245,11 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
 
 def refuse_quantised(reference: str) -> None:
     quantisation = getattr(config_of(reference), "quantization_config", None)
+    if quantisation and (below := adapters.base_of(reference)):
+        raise RecoverError(
+            f"The adapter {reference} names a quantised base ({below}). Write the model that this was quantised from "
+            f"as base_model_name_or_path into {Path(reference) / 'adapter_config.json'}."
+        )
     if quantisation:
         fields = dict(quantisation if isinstance(quantisation, dict) else vars(quantisation))
         method = fields.get("quant_method", "unknown method")
@@ -323,10 +332,7 @@ def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
 def checkpoint_metadata(folder: str | Path) -> dict[str, Any]:
     """Return the checkpoint's recover.json, or an empty dict for a model that this tool did not write."""
     path = Path(folder) / "recover.json"
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    except ValueError as error:
-        raise RecoverError(f"The file {path} is not valid JSON ({error}). Fix or delete it.") from error
+    return adapters.read_json(path) if path.is_file() else {}
 
 
 def disable_dropout(model: Any) -> None:

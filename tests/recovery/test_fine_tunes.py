@@ -4,20 +4,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import PromptTuningConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
 from recovery.models.interpolation import WeightInterpolation
-from recovery.models.students import load_student
+from recovery.models.students import load_causal, load_student
 from recovery.recipes import objective_of, recipe, signal_of
 from recovery.samples import Batch, Sample
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
-from tests.models import CHATML, save_tiny
+from tests.models import CHATML, save_tiny, tiny_tokenizer
 
 ADDED = ["<zebra>", "<quagga>", "<pad>"]
 
@@ -135,3 +136,23 @@ def test_interpolation_leaves_the_rows_of_added_tokens(base: str, tmp_path: Path
     after = student.causal.get_input_embeddings().weight
     assert torch.equal(after[259:], before[259:])
     assert torch.equal(after[:259], load_student(base).causal.get_input_embeddings().weight)
+
+
+def test_files_may_name_weights_otherwise_than_modules(tmp_path: Path) -> None:
+    """As Gemma 3 and the first GPT-2 have them."""
+    tuned, base = tmp_path / "tuned", tmp_path / "base"
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=259))
+    for folder in (tuned, base):
+        model.save_pretrained(folder)
+        tiny_tokenizer().save_pretrained(folder)
+    weights = load_file(base / "model.safetensors")
+    bare = {name.removeprefix("transformer."): tensor.clone() for name, tensor in weights.items()}
+    save_file(bare, base / "model.safetensors", metadata={"format": "pt"})
+    moved = {name: tensor + 0.01 * torch.randn_like(tensor) for name, tensor in weights.items()}
+    save_file(moved, tuned / "model.safetensors", metadata={"format": "pt"})
+    assert not inspect_fine_tune(str(tuned), str(base)).same_weights
+    adapter = get_peft_model(load_causal(str(base), torch.float32), LoraConfig(r=2, target_modules=["c_attn"]))
+    adapter.save_pretrained(tmp_path / "adapter")
+    tiny_tokenizer().save_pretrained(tmp_path / "adapter")
+    assert inspect_fine_tune(str(tmp_path / "adapter"), str(base)).added_tokens == 0

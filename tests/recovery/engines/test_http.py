@@ -222,6 +222,7 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(
     [
         ("http://user:password@host:1", "must not hold a key"),
         ("http://host:port", "is no address"),
+        ("http://host:99999", "is no address"),
         ("http://host:1/path", "is no address"),
         ("http://one:1,two:2", "is no address"),
         ("http://one:1,http://one:1/v1", "one address twice"),

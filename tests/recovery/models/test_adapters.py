@@ -1,25 +1,31 @@
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from pipelines import model_loading
+from pipelines.model_loading import load_trained
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models import adapters
-from recovery.models.adapters import Adapter, base_of, saved_rank
+from recovery.models.adapters import WEIGHTS, Adapter, base_of, saved_rank
 from recovery.models.interpolation import InterpolationError, WeightInterpolation, merge
 from recovery.models.students import Student, load_causal, load_student, parameters_of, save_student
 from recovery.objectives import CrossEntropy
 from recovery.samples import Batch, Sample
 from recovery.signals import Labels
 from recovery.states import FixedRows
-from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, Teacher, can_switch_to
 from recovery.train import Plan, train
-from tests.models import change_json, save_tiny
+from tests.models import change_json, save_tiny, tiny_tokenizer
+from tests.recovery.models.test_model_families import tiny
 
 ROWS = [Sample([3 + i, 40, 50 + i, 60, 70 + i], [False, False, True, True, True]) for i in range(4)]
 BATCH = Batch.collate(ROWS, 0)
@@ -315,3 +321,95 @@ def test_an_adapter_that_changes_the_output_head_is_refused(tmp_path: Path) -> N
         load_student(str(tmp_path / "wide"))
     with pytest.raises(RecoverError, match="changes the output head"):
         AdapterTeacher(load_student(base, adapter=LOW), str(tmp_path / "wide"))
+
+
+def saved(base: str, folder: Path, **options: Any) -> Path:
+    """An adapter as peft itself saves it, with random weights."""
+    torch.manual_seed(0)
+    config = LoraConfig(**({"r": 2, "target_modules": ["q_proj", "down_proj"]} | options))
+    model = get_peft_model(load_causal(base, torch.float32), config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    shutil.copytree(base, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    return folder
+
+
+def test_merging_an_adapter_of_tied_embeddings_leaves_the_head(tmp_path: Path) -> None:
+    base = str(save_tiny(tmp_path / "base", tied=True))
+    folder = str(saved(base, tmp_path / "tuned", target_modules=["q_proj", "embed_tokens"]))
+    before = logits(load_student(folder))
+    save_student(merge(load_student(folder)), tmp_path / "merged", {})
+    torch.testing.assert_close(logits(load_student(str(tmp_path / "merged"))), before)
+
+
+def test_an_adapter_that_trains_biases_is_not_switched_off(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=259, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1
+    )
+    base = str(tmp_path / "base")
+    Qwen2ForCausalLM(config).save_pretrained(base)
+    tiny_tokenizer().save_pretrained(base)
+    plain, biases = (
+        load_student(str(saved(base, tmp_path / bias, target_modules=["q_proj"], bias=bias)))
+        for bias in ("none", "all")
+    )
+    assert can_switch_to(plain, base)
+    assert not can_switch_to(biases, base)
+    with pytest.raises(RecoverError, match="biases"):
+        AdapterOffTeacher(biases, base)
+
+
+def test_weights_beside_an_adapter_are_trained_in_float32(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_loading, "SMALL_MODEL_PARAMETERS", 0)
+    for options, dtype in (({}, torch.bfloat16), ({"modules_to_save": ["input_layernorm"]}, torch.float32)):
+        student = load_trained(str(saved(base, tmp_path / dtype.__repr__(), **options)), None, bf16=True)
+        assert {p.dtype for p in student.trainable()} == {torch.float32}
+        assert student.causal.get_input_embeddings().weight.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda folder: (folder / "adapter_config.json").write_text("{"), "adapter_config.json is not valid JSON"),
+        (lambda folder: (folder / "recover.json").write_text("{"), "recover.json is not valid JSON"),
+        (lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.bin"), "Pickled weights are not loaded"),
+        (lambda folder: change_json(folder / "adapter_config.json", peft_type="NEW"), "does not fit"),
+        (lambda folder: change_json(folder / "adapter_config.json", target_modules=["qkv"]), "does not fit"),
+        (lambda folder: change_json(folder / "adapter_config.json", base_model_name_or_path=None), "is missing"),
+        (lambda folder: rename_weights(folder, "self_attn", "attention"), "lacks weights of layers of"),
+    ],
+)
+def test_a_broken_adapter_is_one_sentence(
+    tmp_path: Path, base: str, change: Callable[[Path], object], sentence: str
+) -> None:
+    folder = saved(base, tmp_path / "tuned")
+    change(folder)
+    with pytest.raises(RecoverError, match=sentence):
+        load_student(str(folder))
+
+
+def rename_weights(folder: Path, old: str, new: str) -> None:
+    weights = load_file(folder / WEIGHTS)
+    save_file({name.replace(old, new): tensor for name, tensor in weights.items()}, folder / WEIGHTS)
+
+
+def test_an_adapter_on_a_quantised_base_says_what_to_name_instead(tmp_path: Path, base: str) -> None:
+    folder = saved(base, tmp_path / "tuned")
+    change_json(Path(base) / "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
+    with pytest.raises(RecoverError, match=r"names a quantised base .* into .*adapter_config.json"):
+        load_student(str(folder))
+
+
+@pytest.mark.parametrize("family", ["falcon_h1", "falcon_mamba"])
+def test_layers_whose_kernels_read_their_weights_have_no_adapter(tmp_path: Path, family: str) -> None:
+    tiny(family).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    kinds = adapters.layer_kinds(load_student(str(tmp_path), adapter=LOW).model)
+    assert "in_proj" in kinds
+    assert "out_proj" not in kinds

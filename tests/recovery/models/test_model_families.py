@@ -183,3 +183,13 @@ def test_a_row_may_end_one_token_behind_the_last_learned_position(tmp_path: Path
     [scores] = TransformersEngine(load_student(str(tmp_path), frozen=True)).logprobs([row])
     expected = model(torch.tensor([row[:-1]])).logits[0].log_softmax(-1)
     torch.testing.assert_close(torch.tensor(scores), expected[range(16), row[1:]])
+
+
+def test_replies_end_with_the_learned_positions(tmp_path: Path) -> None:
+    tiny("gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=16, eos_token_id=None).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    engine = TransformersEngine(load_student(str(tmp_path), frozen=True))
+    [reply] = engine.generate([[5] * 12], Sampling(40, temperature=0.0))
+    assert reply.finished or len(reply.tokens) == 5  # the last token is not read again
+    with pytest.raises(RecoverError, match="17 tokens is longer than the 16"):
+        engine.generate([[5] * 17], Sampling(4))

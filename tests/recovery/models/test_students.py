@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from transformers import GenerationConfig
 
 from recovery.errors import RecoverError, hub_problem
 from recovery.models.students import checkpoint_metadata, load_chat, load_student, parameters_of, save_student
-from tests.models import save_tiny, tiny_student, tiny_tokenizer
+from tests.models import change_json, save_tiny, tiny_student, tiny_tokenizer
 
 
 def test_a_saved_checkpoint_loads_unchanged(tmp_path: Path) -> None:
@@ -155,3 +156,13 @@ def test_an_adapter_uses_the_eos_ids_of_its_base_at_that_revision(
     (tmp_path / "adapter_config.json").write_text(json.dumps(config))
     assert load_chat(str(tmp_path)).eos_ids == {0, 2, 60}
     assert requests == [("org/name", "abc")]
+
+
+def test_weights_of_another_shape_and_a_broken_tokenizer_are_one_sentence(tmp_path: Path) -> None:
+    shutil.copytree(folder := save_tiny(tmp_path / "tiny"), tmp_path / "other")
+    change_json(folder / "config.json", vocab_size=300)
+    (tmp_path / "other" / "tokenizer.json").write_text('{"version": "9"}')
+    with pytest.raises(RecoverError, match="No model could be loaded from"):
+        load_student(str(folder))
+    with pytest.raises(RecoverError, match="No tokenizer could be loaded from"):
+        load_student(str(tmp_path / "other"))
