@@ -16,6 +16,7 @@ from db.column_types import database_time
 from db.engine import reason
 from db.headline_scores import stage, suite_scores
 from db.tables import (
+    GIVEN_UP,
     Checkpoint,
     Corpus,
     Cycle,
@@ -63,8 +64,8 @@ class Reader:
     def changes(self, project: int) -> tuple[Any, ...]:
         """A value that differs once a cycle, run, checkpoint, score, decision, note or study of the project changed.
 
-        It also changes when a run becomes stale, which nothing writes to the database. The cost does not depend on
-        the length of the history, so a page can poll it.
+        It also changes when a run becomes stale, which nothing writes to the database, and when an unfinished one is
+        resumed or given up. The cost does not depend on the length of the history, so a page can poll it.
         """
         latest = [
             select(func.max(column)).where(column.class_.project_id == project).scalar_subquery()
@@ -81,8 +82,9 @@ class Reader:
         evaluations = select(func.max(Evaluation.id)).scalar_subquery()
         with self._session() as session:
             marks = session.execute(select(*latest, verdicts, evaluations)).one()
-            stale = select(Run.id).where(Run.project_id == project, _is_stale()).order_by(Run.id)
-            return (*marks, tuple(session.scalars(stale)))
+            resumable = Run.status != "done", ~func.coalesce(Run.error, "").startswith(GIVEN_UP)
+            unfinished = select(Run.id, Run.status, _is_stale()).where(Run.project_id == project, *resumable)
+            return (*marks, *map(tuple, session.execute(unfinished.order_by(Run.id))))
 
     # Checkpoints, by the parts of a reference (base, current, cycle:3, run:7)
 

@@ -289,6 +289,21 @@ def test_a_run_that_becomes_stale_is_a_change(engine: Engine, reader: Reader, tr
     assert reader.changes(project) == before, "the run was only slow"
 
 
+def test_a_run_that_is_resumed_or_given_up_is_a_change(reader: Reader, tracker: Tracker, project: int) -> None:
+    first, last = tracker.start_run(project, "midtrain"), tracker.start_run(project, "eval")
+    tracker.finish_run(first, "failed", "no space left")
+    tracker.finish_run(last, "done")  # the latest to finish, so that the times of the first decide nothing
+    failed = reader.changes(project)
+    tracker.resume_run(first)
+    resumed = reader.changes(project)
+    assert resumed != failed
+    tracker.finish_run(first, "failed", "no space left")
+    tracker.finish_run(tracker.start_run(project, "eval"), "done")
+    failed = reader.changes(project)
+    tracker.give_up(first)
+    assert reader.changes(project) != failed
+
+
 def test_busy_seconds_are_those_of_steps_and_evaluations(reader: Reader, tracker: Tracker, project: int) -> None:
     run, idle = tracker.start_run(project, "midtrain"), tracker.start_run(project, "midtrain")
     for step in range(2):
