@@ -43,7 +43,8 @@ def report(reader: Reader, project: Project, number: int) -> str:
         raise RecordError(f"There is no cycle {number}. {existing}")
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
-    trails, clean = summaries.trails(past, stages, reader.drift(project.id)), summaries.clean_mark(past)
+    trails = summaries.trails(past, stages, reader.drift(project.id), reader.current(project.id))
+    clean = summaries.clean_mark(past)
     runs, metrics = reader.runs(project.id), RunMetrics(reader)
     cycle_runs = [run for run in reversed(runs) if run.cycle == number]
     curve_chart = _chart("curves", partial(curves, curves_of(cycle_runs, metrics)))

@@ -76,7 +76,7 @@ def render(request: PageRequest) -> list[Any]:
     cycle = requested_cycle(request, cycles)
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
-    trail = summaries.trails(past, stages)[-1]
+    trail = summaries.trails(past, stages, current=reader.current(project.id))[-1]
     runs = reader.runs(project.id)
     cycle_runs = [run for run in reversed(runs) if run.cycle == cycle.number]
     smoothing, log = request.query.get("smoothing", ""), request.query.get("scale") == "log"

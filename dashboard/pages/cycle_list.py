@@ -64,9 +64,11 @@ def render(request: PageRequest) -> list[Any]:
         raise no_cycle(request)
     status, text, sort = (request.query.get(name, "") for name in ("status", "documents", "sort"))
     sort = sort if sort in SORTS else ""
+    reader, project = request.reader, request.project
+    trails = summaries.trails(cycles, reader.stages(project.id), current=reader.current(project.id))
     rows = [
         row
-        for row in zip(cycles, summaries.trails(cycles, request.reader.stages(request.project.id)), strict=True)
+        for row in zip(cycles, trails, strict=True)
         if status in ("", row[1].status) and text.lower() in (row[0].documents or "").lower()
     ]
     rows.sort(key=SORTS[sort][1], reverse=True)
@@ -76,9 +78,9 @@ def render(request: PageRequest) -> list[Any]:
         choice("sort", "Order", [(name, label) for name, (label, _) in SORTS.items()], sort),
     ]
     count = f"{len(rows)} of {len(cycles)}" if len(rows) < len(cycles) else len(cycles)
-    runs = request.reader.runs(request.project.id)
+    runs = reader.runs(project.id)
     body = (
-        cycle_table(rows, runs, request.metrics, request.project.root)
+        cycle_table(rows, runs, request.metrics, project.root)
         if rows
         else nothing(join(["No cycle matches. ", link("cycles", "Show all")]))
     )

@@ -36,10 +36,13 @@ class Cost:
 
 
 def trails(
-    cycles: Sequence[Cycle], stages: Sequence[Stage], drift: Mapping[int, Mapping[str, Score]] | None = None
+    cycles: Sequence[Cycle],
+    stages: Sequence[Stage],
+    drift: Mapping[int, Mapping[str, Score]] | None = None,
+    current: Checkpoint | None = None,
 ) -> list[Trail]:
     """Each cycle from the checkpoint it started from, one of the project's `stages`, to its end. `drift` from the clean
-    model by checkpoint, for the chart of it.
+    model by checkpoint, for the chart of it. `current`: what a cycle started from whose mid-training has not ended.
 
     The knowledge at the start is always that of the clean model: only it answers the questions on new documents. That
     of earlier cycles is left out there: the starting checkpoint was not asked about the last one of them.
@@ -47,7 +50,8 @@ def trails(
     by_checkpoint = {stage.checkpoint.id: stage for stage in stages if stage.checkpoint}
     drift, result = drift or {}, []
     for cycle in cycles:
-        parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else None
+        under_way = current.id if current and cycle.status == "open" else None
+        parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else under_way
         from_clean = parent is None or parent == _id(cycle.clean)
         start = cycle.clean if from_clean else by_checkpoint.get(parent or 0, cycle.clean)
         name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"

@@ -57,7 +57,7 @@ def progress(run: Run, last_step: int | None, items: Mapping[str, float], metric
     last_step = last_step if run.kind in TARGETS else None
     steps = 0 if last_step is None else last_step + 1
     host = bdi(run.host, 80)
-    facts = [f"running for {duration(now() - run.started_at)}", join(["on ", host, f", process {run.pid}"])]
+    facts = [f"first started {clock(run.started_at)}", join(["on ", host, f", process {run.pid}"])]
     if times := step_times(metrics):
         facts.append(times)
     if run.steps and steps:

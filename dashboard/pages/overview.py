@@ -50,7 +50,7 @@ def render(request: PageRequest) -> list[Any]:
     if not cycles:
         return _render_without_cycles(request)
     runs, clean = reader.runs(project.id), summaries.clean_mark(cycles)
-    trails = summaries.trails(cycles, reader.stages(project.id), reader.drift(project.id))
+    trails = summaries.trails(cycles, reader.stages(project.id), reader.drift(project.id), reader.current(project.id))
     figures = {"over-time": over_time, "plane": plane}
     charts = [chart(name, figure(trails, clean, request.look)) for name, figure in figures.items()]
     rows = list(zip(cycles, trails, strict=True))[-MAX_CYCLES:]
@@ -97,7 +97,7 @@ def verdict(
     decisions: Sequence[Promotion],
     is_last: bool = True,
 ) -> Markup:
-    running = [run for run in runs if run.status == "running"]
+    running = [run for run in runs if run.status == "running" and (run.cycle == cycle.number or not run.stale)]
     details = [summaries.measures(cycle, trail, clean), _scale(cycle)]
     details.append(against_gate(decisions, cycle.recovered.checkpoint))
     details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]

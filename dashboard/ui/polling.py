@@ -72,8 +72,9 @@ class PageRequest:
 
     @property
     def running(self) -> list[Run]:
-        """The newest first."""
-        return [run for run in self.reader.runs(self.project.id) if run.status == "running"]
+        """Those whose process lives before the others, the newest first."""
+        running = [run for run in self.reader.runs(self.project.id) if run.status == "running"]
+        return sorted(running, key=lambda run: run.stale)
 
     def number(self, name: str) -> int | None:
         """A number in the query, None for anything else."""

@@ -44,7 +44,7 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
 
     A running training is saved and stops after its step; `recover resume` continues it. Without RUN, this is the run
     of the running command. If no command is running, or RUN is not active, the interrupted command is discarded: it
-    cannot be resumed, and its results stay stored.
+    cannot be resumed, and its results stay stored. A RUN whose process was killed is marked as ended.
 
     \b
     Examples: recover cancel 12
@@ -80,9 +80,11 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
 
     with command_lock(project):
         jobs = [job for job in unfinished_jobs(project.home) if run is None or is_of_command(run, job.id)]
+        if not jobs and run and run.stale:  # such as a measurement, which has no job
+            project.tracker.give_up(run.id)
+            return CommandResult({"run": run.id, "cancelling": False}, [f"Run {run.id} is marked as ended"])
         if not jobs:
-            status = "stale" if run and run.stale else run and run.status
-            problem = f"Run {run.id} is not active: it is {status}." if run else "No command was interrupted here."
+            problem = f"Run {run.id} is not active: it is {run.status}." if run else "No command was interrupted here."
             raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
         job = jobs[-1]
         for job_run in runs_of_command(project, job.id):

@@ -6,15 +6,17 @@ from datetime import timedelta
 
 import gradio as gr
 import pytest
+from sqlalchemy import update
 
 from dashboard.pages import cycle as cycle_page
-from dashboard.pages import cycle_list, overview
+from dashboard.pages import cycle_list, live_run, overview
 from dashboard.pages import cycle_summary as summaries
 from dashboard.ui import html as formats
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Level, Mark, Trail, over_time
-from db.tables import RunInputs
-from tests.dashboard.page_requests import page_html, refreshed
+from db.column_types import now
+from db.tables import Run, RunInputs
+from tests.dashboard.page_requests import page_html, page_request, refreshed
 from tests.db.seeded import measure, result, seed
 
 
@@ -129,7 +131,7 @@ def test_nothing_is_rendered_again_until_the_record_changes(tracker, written):
     assert "Cycle 2 is under way." in top
     run = tracker.start_run(seeded.project, "midtrain", cycle.id)
     later, top, *_ = refreshed(written, later)
-    assert "Mid-training has been running since" in top
+    assert "Mid-training is running, first started" in top
     tracker.finish_run(run, "failed", "out of memory")
     _, top, *_ = refreshed(written, later)
     assert "running" not in top
@@ -155,6 +157,36 @@ def test_a_cycle_after_a_rejected_one_starts_at_the_last_promoted(tracker, writt
     second, fourth = (trails_of(written, seeded.project)[index] for index in (1, 3))
     assert fourth.start.level("behaviour") == second.recovered.level("behaviour")
     assert fourth.start.name == "before cycle 4"
+
+
+def test_a_cycle_that_mid_trains_starts_at_the_current_checkpoint(tracker, written):
+    seeded = seed(tracker, cycles=2)
+    cycle = tracker.open_cycle(seeded.project)
+    tracker.start_run(seeded.project, "midtrain", cycle.id)
+    current = written.current(seeded.project)
+    *_, second, third = summaries.trails(
+        written.cycles(seeded.project), written.stages(seeded.project), current=current
+    )
+    assert third.start.name == "before cycle 3"
+    assert third.start.level("behaviour") == second.recovered.level("behaviour")
+    assert "What it knew before, new start" not in page_html(overview, written), (
+        "no line of the chart leads back to the clean model"
+    )
+    assert 'data-value="0.925"' in page_html(cycle_list, written).partition(">Cycle 2<")[0]
+
+
+def test_a_killed_evaluation_does_not_hide_the_live_run(tracker, written, monkeypatch, engine):
+    seeded = seed(tracker, cycles=1)
+    cycle = tracker.open_cycle(seeded.project)
+    live = tracker.start_run(seeded.project, "midtrain", cycle.id)
+    killed = tracker.start_run(seeded.project, "eval")  # of `recover eval`, outside any cycle
+    with engine.begin() as connection:
+        connection.execute(update(Run).where(Run.id == killed).values(heartbeat_at=now() - timedelta(minutes=5)))
+    assert [run.id for run in page_request(written).running] == [live, killed]
+    assert "Mid-training in" in page_html(live_run, written)
+    top = refreshed(written)[1]
+    assert "Mid-training is running" in top
+    assert "seems to have ended" not in top
 
 
 @pytest.fixture

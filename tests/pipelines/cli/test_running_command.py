@@ -91,6 +91,15 @@ def test_cancel_says_how_to_stop_an_evaluation_and_what_is_between_two_runs(proj
     assert unfinished_jobs(project.home) == [job]
 
 
+def test_cancel_marks_a_killed_evaluation_as_ended(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = project.tracker.start_run(project.id, "eval")  # of `recover eval`, which has no job
+    monkeypatch.setattr("db.queries.STALE_SECONDS", 0.001)  # its last heartbeat is older than that
+    assert answer(project, "cancel", str(run)) == {"run": run, "cancelling": False}
+    ended = project.reader.run(run)
+    assert ended is not None
+    assert (ended.status, ended.resumable) == ("failed", False)
+
+
 def test_without_a_running_command_cancel_discards_the_interrupted_one(project: Project) -> None:
     job = Job("midtrain", Settings()).save(project.home)
     start_run(project, job, "midtrain")  # its process was killed, and the record does not know it yet
