@@ -46,7 +46,7 @@ MAX_RUNS = 24
 class RunMetrics:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._series: OrderedDict[int, tuple[int, dict[str, list[tuple[int, float]]]]] = OrderedDict()
+        self._series: OrderedDict[int, tuple[int, dict[str, dict[int, float]]]] = OrderedDict()
         self._seconds: dict[tuple[int, datetime | None], float | None] = {}
         self._lock = threading.Lock()
 
@@ -54,13 +54,13 @@ class RunMetrics:
         """The (step, value) pairs of a run, by metric."""
         with self._lock:
             last_step, series = self._series.pop(run, (-1, {}))
-            for point in self._reader.points(run, after=last_step):
-                series.setdefault(point.name, []).append((point.step, point.value))
+            for point in self._reader.points(run, after=last_step - 1):  # more of the last step may have come since
+                series.setdefault(point.name, {})[point.step] = point.value
                 last_step = point.step
             self._series[run] = last_step, series
             while len(self._series) > MAX_RUNS:
                 self._series.popitem(last=False)
-            return {name: list(points) for name, points in series.items()}
+            return {name: list(points.items()) for name, points in series.items()}
 
     def work_seconds(self, runs: Iterable[Run]) -> dict[int, float]:
         """The seconds that steps and evaluations of each finished run took; read again only after a resume."""

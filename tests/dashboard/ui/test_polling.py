@@ -58,8 +58,13 @@ def test_metrics_are_read_from_the_last_step_on(tracker, written):
     tracker.step(run, 5, {"loss": 1.0})
     tracker.flush()
     assert [step for step, _ in metrics.series(run)["loss"]] == [0, 1, 2, 3, 4, 5]
-    assert reads == [-1, 4]
+    tracker.step(run, 5, {"probe/seconds": 60.0})  # the probe comes after the step
+    tracker.flush()
+    series = metrics.series(run)
+    assert series["probe/seconds"] == [(5, 60.0)]
+    assert [step for step, _ in series["loss"]] == [0, 1, 2, 3, 4, 5]
+    assert reads == [-2, 3, 4]
     for other in range(100, 100 + MAX_RUNS):
         metrics.series(other)
     metrics.series(run)
-    assert reads[-1] == -1, "old runs are dropped from memory"
+    assert reads[-1] == -2, "old runs are dropped from memory"
