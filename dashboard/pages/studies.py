@@ -1,6 +1,7 @@
 """All studies: what they claim, the verdicts, the intervals beside what the sources report, and the arms."""
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -316,7 +317,7 @@ def head(study: Study, page_link: object = "") -> Markup:
 def how_to_open(study: Study, root: str) -> Markup:
     """The command that serves the arms of a seed; each seed has a project of its own."""
     folder = f"{root}/.recover/studies/{study.name}-{study.size}-{study.hash[:8]}/seed-N"
-    return Markup(_html.command(f"recover dashboard --project {folder}"))
+    return Markup(_html.command(f"recover dashboard --project {shlex.quote(folder)}"))
 
 
 def title_of(study: Study) -> str:

@@ -15,9 +15,10 @@ function saveTable(table, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// A spreadsheet runs a text that starts like a formula; an apostrophe prevents it. Numbers stay numbers.
+// A spreadsheet runs a text that starts like a formula; an apostrophe prevents it. Numbers stay numbers: the minus sign
+// that pages show is none to a spreadsheet.
 function field(text) {
-  const trimmed = text.trim();
+  const trimmed = text.trim().replace(/^−(?=[\d.]+$)/, "-");
   const safe = /^[=+\-@\t\r]/.test(trimmed) && isNaN(Number(trimmed)) ? "'" + trimmed : trimmed;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

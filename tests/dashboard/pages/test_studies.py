@@ -38,6 +38,12 @@ def test_a_study_links_to_its_arms(tracker, written) -> None:
     assert "/studies/personalisation-quick-9f9f9f9f/seed-N" in html
 
 
+def test_the_command_that_opens_the_arms_quotes_the_folder(tracker, written) -> None:
+    study = written.study(add_study(tracker, seed(tracker).project))
+    command = studies.how_to_open(study, "/home/ada/my notes")
+    assert "recover dashboard --project &#39;/home/ada/my notes/.recover/studies/" in command
+
+
 def test_a_study_that_is_not_done_says_how_far_it_is(tracker, written) -> None:
     study = tracker.study(seed(tracker).project, "length", "quick", "ab12", declaration())
     tracker.store_study(study, {"arms": [], "planned": 12, "claims": []}, done=False)

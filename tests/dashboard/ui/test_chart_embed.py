@@ -20,3 +20,7 @@ def test_text_in_a_figure_cannot_leave_its_attribute():
     assert element.count("<") == element.count(">") == 2
     assert "{" not in element
     assert "height: 230px" in element
+
+
+def test_a_screen_reader_gets_the_title_of_a_chart():
+    assert 'role="img" aria-label="Over the cycles"' in chart("over-time", blank(Look(), 230, {}))
