@@ -42,7 +42,7 @@ from dashboard.ui.html import (
     table,
     tick,
 )
-from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll, project_version
+from dashboard.ui.polling import Dashboard, NotFound, PageRequest, mark_shown, poll, project_version
 from db.column_types import now
 from db.headline_scores import headline
 from db.queries import Reader
@@ -92,7 +92,8 @@ def render(request: PageRequest) -> list[Any]:
         documents(reader, cycle, project.root),
     ]
     return [
-        _links(cycle, cycles)
+        mark_shown(cycle=cycle.id, checkpoint=_id(cycle.recovered))
+        + _links(cycle, cycles)
         + verdict(cycle, trail, summaries.clean_mark(past), cycle_runs, decisions, cycle == cycles[-1]),
         timeline(cycle_runs, decisions, cycle, request.metrics),
         _html.curves_head(filters, meanings(figure)) if figure else None,
@@ -136,7 +137,11 @@ def _may_decide(request: PageRequest, cycle: Cycle) -> bool:
 def _subject(request: PageRequest) -> tuple[int | None, int | None]:
     """What notes and decisions on this page are about: the cycle and its final checkpoint."""
     cycle = requested_cycle(request, request.reader.cycles(request.project.id))
-    return cycle.id, cycle.recovered.checkpoint.id if cycle.recovered.checkpoint else None
+    return cycle.id, _id(cycle.recovered)
+
+
+def _id(stage: Stage) -> int | None:
+    return stage.checkpoint.id if stage.checkpoint else None
 
 
 def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:

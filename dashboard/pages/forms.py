@@ -42,6 +42,7 @@ def _save(page: PageRequest, subject: Subject, text: str, user: str) -> str:
         raise ActionError("There is nothing here to write a note about. Select a cycle or a checkpoint.")
     if not text.strip():
         raise ActionError("The note is empty. Write some text first.")
+    page.require_shown("cycle", cycle)
     page.actions.add_note(text, user, cycle=cycle, checkpoint=None if cycle else checkpoint)
     return SAVED
 
@@ -66,6 +67,7 @@ def promotion_form(dashboard: Dashboard, subject: Subject) -> gr.Column:
             _, checkpoint = subject(page)
             if action is None or checkpoint is None:
                 raise ActionError("There is no checkpoint here to decide about. Select one.")
+            page.require_shown("checkpoint", checkpoint)
             candidate = page.reader.checkpoint(checkpoint)
             if candidate and overrules_gate(decision, candidate.verdict) and not reason.strip():
                 outcome = gate_outcome(candidate.verdict)

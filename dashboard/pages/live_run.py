@@ -12,7 +12,16 @@ from dashboard.pages.cycle import TARGETS, curves_of
 from dashboard.pages.cycle_summary import step_seconds, step_times
 from dashboard.ui.charts.runs import Series, curves
 from dashboard.ui.html import STAGE_NAMES, bdi, chart_card, clock, duration, join, link, load, size, tiles
-from dashboard.ui.polling import ACTION, Dashboard, NotFound, PageRequest, perform_action, poll, project_version
+from dashboard.ui.polling import (
+    ACTION,
+    Dashboard,
+    NotFound,
+    PageRequest,
+    mark_shown,
+    perform_action,
+    poll,
+    project_version,
+)
 from db.column_types import now
 from db.tables import DONE, TOTAL, Resource, Run
 
@@ -42,7 +51,8 @@ def render(request: PageRequest) -> list[Any]:
     figure = curves(curves_of([run], request.metrics), request.look)
     stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not run.stale
     return [
-        progress(run, request.reader.last_step(run.id), items, request.metrics.series(run.id))
+        mark_shown(run=run.id)
+        + progress(run, request.reader.last_step(run.id), items, request.metrics.series(run.id))
         + _resource_tiles(resources),
         chart_card("curves", figure) if figure else None,
         _last_rollouts(request, run),
@@ -134,6 +144,7 @@ def _stop(request: PageRequest, confirmed: bool) -> str:
     run = _running(request)
     if request.actions.cancel is None or run is None:
         raise ActionError("Nothing is running that could be stopped.")
+    request.require_shown("run", run.id)
     if not confirmed:
         raise ActionError("Tick the box first. The run saves its state and ends; `recover resume` continues it.")
     request.actions.cancel(run.id)

@@ -28,7 +28,13 @@ BROWSER_STATE_JS = """(...inputs) => [...inputs.slice(0, -1), JSON.stringify({
     dark: document.body.classList.contains('dark'), narrow: window.innerWidth <= 760,
     search: window.location.search})]"""
 
-ACTION = {"js": BROWSER_STATE_JS, "queue": False, "api_visibility": "private"}  # how the button of a form calls
+# How the button of a form calls: also with what the page showed at the click, since its address may mean another thing.
+_SHOWN_JS = "shown: [...document.querySelectorAll('[data-shown]')].at(-1)?.dataset.shown"
+ACTION = {
+    "js": BROWSER_STATE_JS.replace("search:", f"{_SHOWN_JS}, search:"),
+    "queue": False,
+    "api_visibility": "private",
+}
 
 
 class NotFound(Exception):
@@ -69,12 +75,19 @@ class PageRequest:
     look: Look
     actions: Actions
     metrics: RunMetrics
+    shown: str = ""  # with a click: what the page showed, see `mark_shown`
 
     @property
     def running(self) -> list[Run]:
         """Those whose process lives before the others, the newest first."""
         running = [run for run in self.reader.runs(self.project.id) if run.status == "running"]
         return sorted(running, key=lambda run: run.stale)
+
+    def require_shown(self, kind: str, id: int | None) -> None:
+        """Raise ActionError if a click on a page that shows another run, cycle or checkpoint means this one."""
+        shown = dict(pair.partition(":")[::2] for pair in self.shown.split())
+        if kind in shown and shown[kind] != str(id):
+            raise ActionError(f"The page shows another {kind} now: look at it, and click again.")
 
     def number(self, name: str) -> int | None:
         """A number in the query, None for anything else."""
@@ -150,7 +163,13 @@ def parse_request(dashboard: Dashboard, project: Project, browser_state: str) ->
     state = json.loads(browser_state)
     query = {name: values[-1] for name, values in parse_qs(str(state["search"]).lstrip("?")).items()}
     look = Look(bool(state["dark"]), bool(state["narrow"]))
-    return PageRequest(dashboard.reader, project, query, look, dashboard.actions, dashboard.metrics)
+    shown = str(state.get("shown") or "")
+    return PageRequest(dashboard.reader, project, query, look, dashboard.actions, dashboard.metrics, shown)
+
+
+def mark_shown(**ids: int | None) -> Markup:
+    """What an action on the page is about, by kind; a click sends it."""
+    return Markup('<i hidden data-shown="{}"></i>').format(" ".join(f"{kind}:{id}" for kind, id in ids.items()))
 
 
 def _render(dashboard: Dashboard, path: str, request: PageRequest | None, render: Render, count: int) -> list[Any]:

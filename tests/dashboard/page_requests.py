@@ -21,16 +21,18 @@ def dashboard(reader: Reader, project: str | None = None, actions: Actions = REA
     return Dashboard(reader, project, [(title, path) for title, path, _ in PAGES], actions, RunMetrics(reader))
 
 
-def browser_state(search: str = "", dark: bool = False, narrow: bool = False) -> str:
-    """What a browser sends with every request."""
-    return json.dumps({"dark": dark, "narrow": narrow, "search": search})
+def browser_state(search: str = "", dark: bool = False, narrow: bool = False, shown: str = "") -> str:
+    """What a browser sends with every request; with a click also what the page showed."""
+    return json.dumps({"dark": dark, "narrow": narrow, "search": search} | ({"shown": shown} if shown else {}))
 
 
-def page_request(reader: Reader, search: str = "", actions: Actions = READ_ONLY, **screen: bool) -> PageRequest:
+def page_request(
+    reader: Reader, search: str = "", actions: Actions = READ_ONLY, shown: str = "", **screen: bool
+) -> PageRequest:
     site = dashboard(reader, actions=actions)
     project = site.find_project()
     assert project is not None
-    return polling.parse_request(site, project, browser_state(search, **screen))
+    return polling.parse_request(site, project, browser_state(search, shown=shown, **screen))
 
 
 def parts(page: ModuleType, reader: Reader, search: str = "", actions: Actions = READ_ONLY) -> list[Any]:

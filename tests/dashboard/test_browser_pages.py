@@ -89,6 +89,8 @@ def test_tables_and_charts_are_saved(url, visit, tmp_path):
     table = Path(saved.value.path()).read_text(encoding="utf-8")
     assert table.splitlines()[0].startswith("\ufeffCycle,Verdict,Documents")
     assert "3,rejected,2026-q3,0.925 0.225 0.800" in table
+    fields = page.evaluate('["−0.025", "-0.025", "−1 to +1", "=1+1"].map(field)')
+    assert fields == ["-0.025", "-0.025", "−1 to +1", "'=1+1"]
     for format, begin in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         with page.expect_download() as saved:
             page.get_by_role("button", name=f"Save this chart as {format}").first.click()
@@ -122,7 +124,12 @@ def test_a_run_is_stopped_only_after_confirmation(tracker, written, actions, ser
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 12 of 48")
         page.get_by_role("button", name="Stop the run").click()
         expect(page.get_by_text("Tick the box first")).to_be_visible()
+        page.evaluate("document.querySelector('[data-shown]').dataset.shown = 'run:0'")
+        page.get_by_label("Stop this run after the current step").check()
+        page.get_by_role("button", name="Stop the run").click()
+        expect(page.get_by_text("The page shows another run now")).to_be_visible()
         assert not written.cancel_requested(run)
+        page.evaluate(f"document.querySelector('[data-shown]').dataset.shown = 'run:{run}'")
         page.get_by_label("Stop this run after the current step").check()
         page.get_by_role("button", name="Stop the run").click()
         expect(page.get_by_text("stop requested").first).to_be_visible()

@@ -4,15 +4,17 @@ import random
 import re
 from datetime import timedelta
 
+import gradio as gr
 import pytest
 
 from dashboard.actions import Actions
 from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
 from dashboard.pages import cycle_list as cycles
+from dashboard.pages.forms import SAVED
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import DONE, TOTAL, Checkpoint, RunInputs
-from tests.dashboard.page_requests import page_html, page_request, parts
+from tests.dashboard.page_requests import browser_state, dashboard, page_html, page_request, parts
 from tests.db.seeded import result, seed, training_settings, under_way
 
 
@@ -223,6 +225,47 @@ def test_a_running_run_shows_the_remaining_time(tracker, written) -> None:
         assert parts(live_run, written, actions=cancel)[-1]["visible"] is False
     with pytest.raises(NotFound, match="is interrupted"):
         parts(live_run, written)
+
+
+def test_a_click_is_refused_where_the_address_means_another_thing_by_then(tracker, written) -> None:
+    seeded, done = seed(tracker), list[object]()
+    actions = Actions(
+        add_note=lambda text, user, *, cycle=None, checkpoint=None: done.append(cycle),
+        promote=lambda checkpoint, user, reason: done.append(checkpoint),
+        cancel=done.append,
+    )
+
+    def click(shown: str) -> list[str]:
+        """The messages to a note, a decision and a stop, each on the page of the latest cycle or run."""
+        site, state, request = dashboard(written, actions=actions), browser_state(shown=shown), gr.Request(username="")
+        with gr.Blocks() as app:
+            cycle.page(app, site)
+            live_run.page(app, site)
+        buttons = {id: block.elem_id for id, block in app.blocks.items() if isinstance(block, gr.Button)}
+        handlers = {f"{fn.name}{buttons.get(fn.targets[0][0])}": fn.fn for fn in app.fns.values()}
+        return [
+            handlers["savenote-save"]("so", state, request)[0],
+            handlers["handlepromote"]("it reads well", state, request),
+            handlers["stopstop"](True, state)[0],
+        ]
+
+    def shown() -> str:
+        return " ".join(re.findall('data-shown="([^"]*)"', page_html(cycle, written) + page_html(live_run, written)))
+
+    first = tracker.start_run(seeded.project, "midtrain")
+    before = shown()
+    assert before == f"cycle:3 checkpoint:{seeded.recovered[2]} run:{first}"
+    assert click(before) == [SAVED, "Promoted.", f"Stop requested for run {first}."]
+    assert done == [seeded.cycles[2], seeded.recovered[2], first]
+    cycle_4 = tracker.open_cycle(seeded.project)
+    other = tracker.start_run(seeded.project, "midtrain", cycle_4.id)
+    tracker.checkpoint(seeded.project, "recovered", "again", cycle=cycle_4.id)
+    for message, kind in zip(click(before), ("cycle", "checkpoint", "run"), strict=True):
+        assert f"The page shows another {kind} now" in message
+    assert len(done) == 3
+    assert f"run:{other}" in shown()
+    click(shown())
+    assert len(done) == 6
 
 
 def test_the_remaining_time_of_a_resumed_run_has_no_interruption_in_it(tracker, written) -> None:
