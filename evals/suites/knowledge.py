@@ -59,9 +59,9 @@ def measure_questions(
     grade: Grade = matches_reference,
     max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> Result:
-    """Measure the subject on the questions. Questions with the same text are one item."""
+    """Measure the subject on the questions. Those with the same text are one item: each of their answers is right."""
     subject, cost = with_cost_meter(subject)
-    questions = list({question.text: question for question in questions}.values())
+    questions = _merged(questions)
     answers = subject.answer([question.text for question in questions], max_new_tokens)
     likelihoods = answer_logprobs(subject, questions)
     preferred = preferences(subject, questions, [answer.text for answer in answers])
@@ -76,6 +76,14 @@ def measure_questions(
     metrics |= {"preferred": Metric.from_passes(decided)} if decided else {}
     settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
     return Result(task, suite, data, metrics, items, settings, *cost())
+
+
+def _merged(questions: Sequence[Question]) -> list[Question]:
+    merged: dict[str, Question] = {}
+    for question in questions:
+        answer, *aliases = (*merged.get(question.text, question).references, *question.references)
+        merged[question.text] = Question(question.text, answer, tuple(dict.fromkeys(a for a in aliases if a != answer)))
+    return list(merged.values())
 
 
 def answer_logprobs(subject: Subject, questions: Sequence[Question]) -> list[float]:

@@ -131,9 +131,11 @@ def _encode_clozes(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int
 
 
 def _starts_with(reply: str, target: str) -> bool:
-    """Whether the reply starts with the target as a whole word."""
+    """Whether the reply starts with the target as a whole word, or as a whole number: 12.5 is not 12."""
     reply = reply.lstrip()
-    return reply.startswith(target) and not reply[len(target) : len(target) + 1].isalnum()
+    rest = reply[len(target) :]
+    goes_on = rest[:1].isalnum() or (target[-1:].isdigit() and re.match(r"[.,]\d", rest))
+    return reply.startswith(target) and not goes_on
 
 
 def _logprobs(subject: Subject, passages: list[str]) -> list[float]:

@@ -194,3 +194,12 @@ def test_conversations_are_told_from_passages(tmp_path: Path) -> None:
     assert has_conversations(chats)
     assert read_conversations(chats) == [{"messages": SHORT}]
     assert not has_conversations(texts)
+
+
+@pytest.mark.parametrize(
+    ("reply", "recalled"),
+    [("12 km", 1), ("12.", 1), ("12, then 5", 1), ("12.5 km", 0), ("12,500 people", 0), ("125", 0)],
+)
+def test_a_longer_number_is_another_number(reply: str, recalled: int) -> None:
+    result = measure_cloze(fake_subject(reply), ["The long bridge measures 12 km."], data="p")
+    assert result.headline.value == recalled
