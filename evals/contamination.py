@@ -6,7 +6,7 @@ Two texts overlap when they share a run of `run_length` normalized words (an n-g
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evals.suites.answer_grading import normalized_words
+from evals.suites.answer_grading import count_words, normalized_words
 
 RUN_LENGTH = 13  # words, the n-gram size of the GPT-3 check; shorter runs occur in unrelated instructions
 
@@ -35,7 +35,14 @@ def remove_contaminated(prompts: Sequence[str], items: Iterable[str], run_length
 
 
 def _word_runs(text: str, length: int) -> list[tuple[str, ...]]:
-    words = normalized_words(text)
-    if not words:
-        return []
-    return [tuple(words[i : i + length]) for i in range(max(1, len(words) - length + 1))]
+    words, runs = normalized_words(text), list[tuple[str, ...]]()
+    end, size = 0, 0.0
+    for start, word in enumerate(words):
+        while size < length and end < len(words):
+            size += count_words(words[end : end + 1])
+            end += 1
+        if start and size < length:
+            break
+        runs.append(tuple(words[start:end]))
+        size -= count_words([word])
+    return runs

@@ -1,17 +1,28 @@
 """Grade a reply against a reference answer: normalized match, token F1 and last number."""
 
+import math
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 
 ARTICLES = {"a", "an", "the"}
-HEDGES = {"or", "nor"}  # next to the reference they retract it
+HEDGES = {"or", "nor", "或"}  # next to the reference they retract it
 # Only before it: after it they deny something else, or start a sentence.
-DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent"}
-SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
+DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent", "不"}
+SKIPPED = {"be", "been", "是"}  # between such a word and the reference: "it cannot be blue"
+
+# Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces between words: each character is one here.
+UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff]")
+
+# An "a" at the end of a reference is no article: "Vitamin A". But it is in "Beautiful Mind, A".
+LABELLED = re.compile(r"(?:^\W*|[^\W_][ -]+\W*)a[^\w+#]*$", re.IGNORECASE)
+# Where it is the whole reference: a capital before no word, since "A dog" says something else.
+LABEL = re.compile(r"(?<![\w'’])A(?![\w'’+#]|[ -](?!is\b)\w)")
 
 # 3.5, 12:30, -5: each is one word. A date with two points is three, so that its year can be matched.
 NUMBER_SIGNS = re.compile(r"(?<![\d.:])\d+(?P<mark>[.:])\d+(?![.:]?\d)|(?<![\w-])(?P<minus>-)(?=\d)")
+LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?![\w+#])")  # C++, C#
 ZERO_DECIMALS = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; but 12.000, with digit grouping, is not 12
 
 # How many words that are not in the question may come before the reference. Enough for "I believe that it was …",
@@ -21,17 +32,30 @@ WORDS_BEFORE = 8
 
 def normalized_words(text: str) -> list[str]:
     """Split into lower-case words without accents, punctuation and articles."""
+    return [word for word in _words(text) if word not in ARTICLES]
+
+
+def _words(text: str) -> list[str]:
     text = unicodedata.normalize("NFKD", text).casefold().replace("\N{MINUS SIGN}", "-")
     text = re.sub(r"[\u0300-\u036f'’]|(?<=\d),(?=\d{3})", "", text)
-    text = ZERO_DECIMALS.sub("", text)
+    text = ZERO_DECIMALS.sub("", unicodedata.normalize("NFC", text))
     signs = {match.start(match.lastgroup or 0) for match in NUMBER_SIGNS.finditer(text)}
+    signs |= {i for match in LETTER_SIGNS.finditer(text) for i in range(*match.span())}
     spaced = "".join(" " if i not in signs and unicodedata.category(c)[0] in "PSZC" else c for i, c in enumerate(text))
-    return [word for word in spaced.split() if word not in ARTICLES]
+    return UNSPACED.sub(r" \g<0> ", spaced).split()
+
+
+def count_words(words: Sequence[str]) -> float:
+    """How long a text of these words is: two characters of a script without spaces are about one word."""
+    return sum(0.5 if UNSPACED.match(word) else 1 for word in words)
 
 
 def matches(reply: str, reference: str, question: str = "") -> bool:
     """Whether the reply equals the reference or states it early, as whole words and without retracting it."""
     reply_words, target = normalized_words(reply), normalized_words(reference)
+    if LABELLED.search(reference):
+        target.append("a")
+        reply_words = _words_with_label(reply, target)
     if not target:  # the reference is only punctuation or an article, so it must match exactly
         return reply.strip() == reference.strip()
     if reply_words == target:
@@ -43,7 +67,7 @@ def matches(reply: str, reference: str, question: str = "") -> bool:
     before = [word for word in reply_words[:start] if word not in asked]
     leading = [word for word in reply_words[:start] if word not in SKIPPED]
     previous, following = set(leading[-1:]), set(reply_words[start + len(target) : start + len(target) + 1])
-    return len(before) <= WORDS_BEFORE and not previous & (HEDGES | DENIALS) and not following & HEDGES
+    return count_words(before) <= WORDS_BEFORE and not previous & (HEDGES | DENIALS) and not following & HEDGES
 
 
 def f1(reply: str, reference: str) -> float:
@@ -57,11 +81,32 @@ def f1(reply: str, reference: str) -> float:
 
 def last_number_matches(reply: str, reference: str) -> bool:
     """Whether the reply's last number is the reference; earlier numbers are working steps."""
-    numbers = re.findall(r"-?\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3})", "", reply))
-    try:
-        return bool(numbers) and float(numbers[-1]) == float(reference.replace(",", ""))
-    except ValueError:
+    right = as_number(reference)
+    if right is None:
         return matches(reply, reference)
+    reply = re.sub(r"(?<=\d),(?=\d{3})", "", reply.replace("\N{MINUS SIGN}", "-"))
+    numbers = re.findall(r"(?:(?<![\w-])-)?\d+(?:\.\d+)?", reply)  # the hyphen of 3-5 is no minus
+    return bool(numbers) and float(numbers[-1]) == right
+
+
+def as_number(text: str) -> float | None:
+    try:
+        number = float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _words_with_label(reply: str, target: Sequence[str]) -> list[str]:
+    """Without articles, but with the "a" that ends the target, where the reply has it as a label, too."""
+    words = _words(reply)
+    if len(target) > 1:  # it follows the same word
+        labels = {i for i in range(1, len(words)) if words[i - 1 : i + 1] == target[-2:]}
+        return [word for i, word in enumerate(words) if word not in ARTICLES or i in labels]
+    if words == target:
+        return words
+    first, *others = map(normalized_words, LABEL.split(reply))
+    return first + [word for part in others for word in ("a", *part)]
 
 
 def _find(words: list[str], target: list[str]) -> int | None:

@@ -23,7 +23,7 @@ from evals.jsonl import Row, read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
 from evals.splits import Blocks, ask_in_blocks
 from evals.subject import Answer, Subject, with_cost_meter
-from evals.suites.answer_grading import last_number_matches, matches, normalized_words
+from evals.suites.answer_grading import as_number, count_words, last_number_matches, matches, normalized_words
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Message
@@ -147,7 +147,7 @@ def _parse_check(location: str, check: dict[str, Any], prompt_text: str) -> tupl
             raise RecoverError(
                 f"{location} has {value!r}, which is not a regular expression ({error}). Correct the pattern."
             ) from error
-    if kind == "says":
+    if passes is None:
         return kind, lambda answer: matches(answer.text, str(value), prompt_text)
     return kind, lambda answer: passes(answer, value)
 
@@ -169,10 +169,10 @@ def _is_json(text: str) -> bool:
 
 
 TYPE_NAMES = {str: "text", int: "whole number", bool: "value true or false"}
-CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool]]] = {
+CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool] | None]] = {
     "contains": (str, lambda answer, value: value.casefold() in answer.text.casefold()),
     "lacks": (str, lambda answer, value: value.casefold() not in answer.text.casefold()),
-    "says": (str, lambda answer, value: matches(answer.text, value)),
+    "says": (str, None),  # takes the prompt, too
     "equals": (str, lambda answer, value: answer.text.strip() == value.strip()),
     "starts_with": (str, lambda answer, value: answer.text.lstrip().startswith(value)),
     "ends_with": (str, lambda answer, value: answer.text.rstrip().endswith(value)),
@@ -206,21 +206,13 @@ def reply_check(row: Row, prompt_text: str) -> ReplyCheck | None:
     for name in ANSWER_FIELDS:
         text = "" if fields.get(name) is None else str(fields[name])
         reference = text.rpartition(FINAL_ANSWER)[2].strip() if FINAL_ANSWER in text else text.strip()
-        is_short = 0 < len(normalized_words(reference)) <= MAX_ANSWER_WORDS
+        is_short = 0 < count_words(normalized_words(reference)) <= MAX_ANSWER_WORDS
         if is_short and (name == "answer" or FINAL_ANSWER in text):
             return _by_reference(reference, prompt_text)
     return None
 
 
 def _by_reference(reference: str, prompt_text: str) -> ReplyCheck:
-    if _is_number(reference):
+    if as_number(reference) is not None:
         return ReplyCheck((lambda answer: last_number_matches(answer.text, reference),), reference)
     return ReplyCheck((lambda answer: matches(answer.text, reference, prompt_text),), reference)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", ""))
-    except ValueError:
-        return False
-    return True

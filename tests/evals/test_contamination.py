@@ -21,6 +21,14 @@ def test_a_short_prompt_is_contaminated_only_as_a_whole() -> None:
     assert result.clean == ["what is 2 + 4?"]
 
 
+def test_a_copy_in_a_script_without_spaces_is_removed() -> None:
+    item = "请写一个短篇故事，讲述一位灯塔看守人在寒冷的冬日早晨发现瓶中信的经历。"
+    copy, other = "好的。" + item.replace("短篇", ""), "请写一个短篇故事，讲述一位面包师在炎热的夏夜里发现硬币的经历。"
+    result = remove_contaminated([copy, other], [item])
+    assert result.clean == [other]
+    assert list(result.contaminated) == [copy]
+
+
 letters = st.lists(st.sampled_from("bcdefg"), max_size=8)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from evals.results import Metric
 from evals.subject import Answer
-from evals.suites.custom_checks import measure_checks, parse_task, read_tasks
+from evals.suites.custom_checks import measure_checks, parse_task, read_tasks, reply_check
 from evals.suites.suite_measurement import measure
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
@@ -44,6 +44,19 @@ def passes(check: dict[str, Any], reply: str, *, finished: bool = True) -> bool:
 def test_every_check(check: dict[str, Any], right: str, wrong: str) -> None:
     assert passes(check, right)
     assert not passes(check, wrong)
+
+
+@pytest.mark.parametrize("answer", ["NaN", "Infinity"])
+def test_an_answer_that_is_no_finite_number_is_a_text(answer: str) -> None:
+    check = reply_check(("Line 1", {"answer": answer}), "What is 0/0?")
+    assert check is not None
+    assert check(f"It is {answer}.")
+
+
+def test_an_answer_of_some_words_in_a_script_without_spaces_is_short() -> None:
+    check = reply_check(("Line 1", {"answer": "中华人民共和国国务院"}), "谁？")
+    assert check is not None
+    assert check("是中华人民共和国国务院。")
 
 
 def test_says_does_not_count_the_words_of_the_question_before_the_answer() -> None:

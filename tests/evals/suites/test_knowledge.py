@@ -44,6 +44,19 @@ WHO = "Who founded Orlan?"
         ("!", "!"),
         ("Ada Brenn, not Tom Hale.", "Ada Brenn"),
         ("It was founded in 1873, never 1837.", "1873"),
+        ("法国的首都是巴黎。", "巴黎"),
+        ("我认为这个国家的首都应该是巴黎", "巴黎"),
+        ("เมืองหลวงคือกรุงเทพ", "กรุงเทพ"),
+        ("それは2024年でした。", "2024"),
+        ("It is vitamin a.", "Vitamin A"),
+        ("It is a vitamin A capsule", "Vitamin A"),
+        ("The answer is A.", "A"),
+        ("(A) Paris", "A"),
+        ("Option A is right.", "A"),
+        ("The Beatles", "Beatles, The"),
+        ("It was A Beautiful Mind", "Beautiful Mind, A"),
+        ("It is written in C++, I think.", "C++"),
+        ("They gave it an A+.", "A+"),
     ],
 )
 def test_right_answers(reply: str, reference: str) -> None:
@@ -76,6 +89,19 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("red, blue, white, black, brown, pink, grey, gold, teal, lime, green", "green"),
         ("x " * 50_000 + "Ada Brenn", "Ada Brenn"),
         ("?", "!"),
+        ("不是巴黎", "巴黎"),
+        ("かぎ", "かき"),
+        ("Vitamin C", "Vitamin A"),
+        ("Hepatitis B", "Hepatitis A"),
+        ("It is Plan B.", "Plan A"),
+        ("It is a plan", "Plan A"),
+        ("A dog", "A"),
+        ("It is a dog.", "A"),
+        ("The answer is A or B", "A"),
+        ("It is not A.", "A"),
+        ("It is written in C.", "C++"),
+        ("The language is C#", "C"),
+        ("They gave it an A.", "A+"),
     ],
 )
 def test_wrong_answers(reply: str, reference: str) -> None:
@@ -97,6 +123,11 @@ def test_f1_equals_squads() -> None:
         ("17.0 apples.", "17", True),
         ("1,200", "1200", True),
         ("-4", "4", False),
+        ("It is \N{MINUS SIGN}7", "7", False),
+        ("It is \N{MINUS SIGN}7", "-7", True),
+        ("It was between 2020-2021", "2021", True),
+        ("See pages 3-5", "5", True),
+        ("It has no end: infinity", "infinity", True),
         ("17, no: 18", "17", False),
         ("seventeen", "17", False),
         ("", "17", False),
@@ -137,6 +168,13 @@ def test_a_repeated_question_is_one_item_with_the_same_key() -> None:
     )
     assert len(twice.items) == 2
     assert once.items[0].key == twice.items[1].key
+
+
+def test_each_answer_to_a_repeated_question_is_right() -> None:
+    questions = [Question(WHO, "Ada", ("Brenn",)), Question("When?", "1873"), Question(WHO, "Tom")]
+    for reply in ("Ada", "Brenn", "Tom"):
+        result = measure_questions(fake_subject({WHO: reply, "When?": "1873"}), questions, data="q")
+        assert [item.passed for item in result.items] == [True, True]
 
 
 def test_questions_are_read_with_numbers_aliases_and_a_byte_order_mark(tmp_path: Path) -> None:
