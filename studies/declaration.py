@@ -122,6 +122,11 @@ class Declaration(Part):
     sizes: Annotated[dict[Literal["quick", "full", "real"], Size], Field(min_length=1)]
     tune: Tune | None = None
 
+    @property
+    def claimed_measures(self) -> list[str]:
+        """Those of the four measures that claims are about, each once."""
+        return list(dict.fromkeys(claim.metric for claim in self.claims if claim.metric in MEASURES))
+
     @model_validator(mode="after")
     def _names_exist(self) -> "Declaration":
         seen = [CLEAN, START] if self.start else [CLEAN]
@@ -157,6 +162,11 @@ class Declaration(Part):
                 _require(group, groups, f"The claim {claim.text!r}", "group of prompts")
         for name in self.tune.arms if self.tune else ():
             _require(name, list(self.arms), "The table tune", "arm")
+        if self.tune and not self.claimed_measures:
+            raise ValueError(
+                f"The table tune goes by the measures that claims are about ({', '.join(MEASURES)}), and none is about "
+                "one. Remove it."
+            )
         for size in self.sizes.values():
             if self.tune and self.tune.seed in size.seeds:
                 raise ValueError(

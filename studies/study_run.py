@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from db.tables import Checkpoint, RunInputs
 from db.tables import Study as StudyRow
-from evals.results import MEASURES, headline, headlines
+from evals.results import headline, headlines
 from evals.suites.config import load_suites
 from pipelines.cycle import run_job
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
@@ -129,7 +129,7 @@ class StudyRun:
         if (tuned := self.files.tuned()) is not None:
             return tuned
         best: dict[str, dict[str, Any]] = {}
-        measures = [claim.metric for claim in self.study.declared.claims if claim.metric in MEASURES]
+        measures = self.study.declared.claimed_measures
         for name in tune.arms:
             scores: dict[float, float] = {}
             for number, times in enumerate(tune.rate_times):

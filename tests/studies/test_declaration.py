@@ -99,6 +99,7 @@ def test_the_hash_does_not_depend_on_the_folder_of_the_command_or_on_hidden_file
     assert Study("mine", "quick", declared, tmp_path).hash == before
 
 
+CLAIMS = DECLARATION[DECLARATION.index("[[claims]]") : DECLARATION.index("[sizes.quick]")]
 OF_DAMAGED = 'of = "opd"\nagainst = "damaged"'
 WRONG = [  # a part of the declaration, what replaces it, and a part of the sentence
     ('title = "Distillation restores instruction following"\n', "", "title is missing. Add it."),
@@ -136,6 +137,11 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
         "[sizes.quick]",
         '[tune]\narms = ["opd"]\nrate_times = [1, 2]\nseed = 2\n[sizes.quick]',
         "The seed 2 of the table tune is also a seed of a verdict. Use another.",
+    ),
+    (
+        CLAIMS,
+        CLAIMS.replace('"behaviour"', '"pflops"') + '[tune]\narms = ["opd"]\nrate_times = [1, 2]\nseed = 9\n',
+        "and none is about one. Remove it.",
     ),
 ]
 
