@@ -83,6 +83,8 @@ def sequential_test(
 
     `total`: how many items there are to ask, where they are asked in blocks."""
     keys = [key for key in after if key in before]
+    if not keys:
+        raise RecoverError("The two models answered none of the same prompts: measure both on the same prompts.")
     total = max(total or 0, len(keys)) if block else len(keys)
     sizes = look_sizes(total, block)
     complete = [(n, level) for n, level in zip(sizes, look_levels(tuple(sizes), alpha), strict=True) if n <= len(keys)]

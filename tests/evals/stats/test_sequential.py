@@ -36,6 +36,12 @@ def test_looks_come_after_each_block_and_at_the_end() -> None:
     assert len(look_sizes(100_000, 200)) == MAX_LOOKS
 
 
+@pytest.mark.parametrize("block", [0, 200])
+def test_without_a_shared_prompt_one_sentence_says_so(block: int) -> None:
+    with pytest.raises(RecoverError, match="answered none of the same prompts"):
+        sequential_test({"a": True}, {"b": True}, MARGIN, block)
+
+
 def test_one_look_has_the_whole_error() -> None:
     assert look_levels((2000,)) == pytest.approx((ALPHA,))
 

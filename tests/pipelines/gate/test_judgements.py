@@ -9,7 +9,7 @@ import pytest
 from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
 from pipelines.evaluation.printed_tables import verdict_table
-from pipelines.gate.verdict import OtherResults, judge, judge_behaviour, judge_retention
+from pipelines.gate.verdict import OtherResults, judge, judge_behaviour, judge_knowledge, judge_retention
 from pipelines.settings.schema import Gate
 
 
@@ -48,6 +48,12 @@ def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_th
     line = measure_lines(verdict.as_dict())[-1]
     assert line[2:8] == (False, "missed", "1.000", "0.823", "0.796", "0.950")
     assert line.details == ("600 items", "own_world: 106 lost, none gained")
+
+
+@pytest.mark.parametrize(("passed", "is_enough"), [(19, True), (18, False)])
+def test_knowledge_that_is_exactly_at_its_limit_is_enough(passed: int, is_enough: bool) -> None:
+    answers = result([i < passed for i in range(53)], "closed_book", "knowledge")
+    assert judge_knowledge(answers, 0.95, 20 / 53, "gate.keep_knowledge").passed is is_enough
 
 
 def test_a_small_loss_passes() -> None:
