@@ -247,8 +247,7 @@ class Reader:
 
     def last_step(self, run: int) -> int | None:
         """The last step of a run with metrics; one index look-up, however many there are."""
-        with self._session() as session:
-            return session.scalar(select(func.max(Point.step)).where(Point.run_id == run))
+        return self._last_step(Point, run)
 
     def rollouts(self, run: int, after: int = -1, until: int | None = None) -> list[Rollout]:
         """A run's rollouts after a step, up to and including another, in order."""
@@ -268,8 +267,7 @@ class Reader:
 
     def last_rollout(self, run: int) -> int | None:
         """The last step of a run that has rollouts."""
-        with self._session() as session:
-            return session.scalar(select(func.max(Rollout.step)).where(Rollout.run_id == run))
+        return self._last_step(Rollout, run)
 
     def events(self, project: int, limit: int = 50) -> list[Event]:
         """The newest first."""
@@ -326,6 +324,10 @@ class Reader:
     def _all(self, chosen: Select[Any]) -> list[Any]:
         with self._session() as session:
             return list(session.scalars(chosen))
+
+    def _last_step(self, table: type[Point] | type[Rollout], run: int) -> int | None:
+        with self._session() as session:
+            return session.scalar(select(func.max(table.step)).where(table.run_id == run))
 
     def _checkpoints(self, chosen: Select[Any]) -> list[Checkpoint]:
         with self._session() as session:

@@ -5,7 +5,7 @@ decides its split, so it does not depend on the order or number of the other ite
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -30,7 +30,8 @@ def split_of(key: str) -> Split:
 
 def select_items(items: Iterable[T], key: Callable[[T], str], split: Split, limit: int | None = None) -> list[T]:
     """Return the first `limit` items of the split, in their order. Raise RecoverError if there are none."""
-    selected = list(islice(_items_in(items, key, split), limit))
+    in_split = (item for item in items if split == "all" or split_of(key(item)) == split)
+    selected = list(islice(in_split, limit))
     if not selected and split != "all":
         raise RecoverError(f"No item is in the split {split!r}. Add more items, or measure on all of them.")
     return selected
@@ -47,10 +48,6 @@ def secondary_task_limit(limit: int | None, secondary_limit: int | None) -> int 
 def oversampled_count(limit: int, split: Split) -> int:
     """Return how many items to generate so that, almost certainly, `limit` of them are in the split."""
     return {"probe": PROBE_SHARE * (limit + 4 * int(limit**0.5) + 10), "final": 2 * limit + 10, "all": limit}[split]
-
-
-def _items_in(items: Iterable[T], key: Callable[[T], str], split: Split) -> Iterator[T]:
-    return (item for item in items if split == "all" or split_of(key(item)) == split)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ The errors of several claims are held together by Holm's correction, for support
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import Literal
@@ -157,17 +157,13 @@ def _needed(hypothesis: Hypothesis, level: float) -> str:
         between = (_t_quantile(1 - level, seeds - 1) + power) * spread / math.sqrt(seeds)
         return math.hypot(between, (NormalDist().inv_cdf(1 - level) + power) * sample.item_error) <= distance
 
-    seeds = _first(is_enough, len(sample.means))
+    seeds = next((count for count in range(len(sample.means), MAX_SEEDS + 1) if is_enough(count)), None)
     if seeds is not None:
         return f"{seeds} seeds"
     items = ((NormalDist().inv_cdf(1 - level) + power) * sample.item_error / distance) ** 2 * sample.items
     if items > sample.items:
         return f"more than {math.ceil(items):,} items, on more seeds"
     return f"more than {MAX_SEEDS} seeds"
-
-
-def _first(is_enough: Callable[[int], bool], start: int) -> int | None:
-    return next((count for count in range(start, MAX_SEEDS + 1) if is_enough(count)), None)
 
 
 def _t_quantile(probability: float, degrees: int) -> float:
