@@ -25,7 +25,8 @@ from recovery.lab.worlds import WorldSize
 
 CLEAN, START = "clean", "damaged"  # arms that every study has: the clean model, and the start that the others share
 DRIFT_METRICS = ("pass@8", "distinct", "answer_entropy", "token_entropy", "kl_to_clean")  # of `compare --drift`
-METRICS = (*MEASURES, "slope", "pflops", *DRIFT_METRICS)
+WITHOUT_ITEMS = ("slope", *DRIFT_METRICS)  # measured on prompts that entries have no values of
+METRICS = (*MEASURES, "pflops", *WITHOUT_ITEMS)
 INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
 QUESTIONS = "questions"  # the same facts as those asked, in other words and without answers, as a file of an arm
 OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents

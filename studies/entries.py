@@ -24,7 +24,7 @@ from evals.results import MEASURES, POOLED, Result, main_result
 from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide
 from pipelines.storage import open_atomic, write_atomic
 from recovery.errors import RecoverError
-from studies.declaration import OWN_CYCLE, Claim, Study
+from studies.declaration import OWN_CYCLE, WITHOUT_ITEMS, Claim, Study
 
 Entry = dict[str, Any]
 Arms = Mapping[str, Entry]  # of one seed
@@ -188,7 +188,7 @@ def results_of(study: Study, entries: Iterable[Entry]) -> dict[str, Any]:
 
 def hypothesis_of(claim: Claim, seeds: Sequence[Arms]) -> Hypothesis:
     """A claim with its differences on every seed."""
-    if claim.metric not in MEASURES:
+    if claim.metric not in MEASURES:  # whatever prompts it is measured on are not in the error, see `seeds_alone`
         means = tuple(_value(arms, claim.of, claim) - _value(arms, claim.against, claim) for arms in seeds)
         return Hypothesis(SeedDifferences(means, 0.0, len(means)), claim.direction, claim.margin)
     paired = [_paired(claim, arms) for arms in seeds]
@@ -217,6 +217,7 @@ def _claim(claim: Claim, hypothesis: Hypothesis, decision: Decision) -> dict[str
         "needed": decision.needed,
         "seeds": list(hypothesis.differences.means),
         "n": hypothesis.differences.items,
+        "seeds_alone": claim.metric in WITHOUT_ITEMS,
     }
 
 

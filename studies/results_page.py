@@ -81,6 +81,7 @@ def _sum_of_scores(entries: list[Entry]) -> float:
 
 def _claim(claim: dict[str, Any]) -> str:
     interval = "" if claim.get("low") is None else f"{_signed(claim['low'])} … {_signed(claim['high'])}"
+    interval += " (over seeds alone)" if claim["seeds_alone"] else ""
     source = _signed(claim["source"]) if claim.get("source") is not None else "no figure"
     verdict = claim["verdict"] + (f" ({claim['needed']})" if claim["needed"] else "")
     control = f"; control: {claim['control']}" if claim.get("control") else ""

@@ -366,7 +366,7 @@ def _interval(claim: Mapping[str, Any]) -> Cell:
     if claim.get("estimate") is None:
         return Cell(nothing(), "number", "")
     ends = [signed(claim[end]) if claim.get(end) is not None else "" for end in ("low", "high")]
-    return Cell(_html.interval(signed(claim["estimate"]), *ends), "number", claim["estimate"])
+    return Cell(_html.interval(signed(claim["estimate"]), *ends, claim.get("seeds_alone")), "number", claim["estimate"])
 
 
 def _group(claim: Mapping[str, Any]) -> str:

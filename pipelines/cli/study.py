@@ -129,6 +129,7 @@ def _claim_lines(claim: dict[str, Any]) -> list[str]:
     shown = f"{claim['estimate']:+.3f}"
     if claim.get("low") is not None:
         shown += f" [{claim['low']:+.3f}, {claim['high']:+.3f}]"
+    shown += " over seeds alone" if claim.get("seeds_alone") else ""
     source = "" if claim.get("source") is None else f", the source has {claim['source']:+.3f}"
     needed = f"; it would take {claim['needed']}" if claim["verdict"] == "cannot tell" else ""
     needed = f"; {claim['needed']}" if claim["verdict"] == "no verdict" else needed

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.pages.studies import claim_table
 from db.tables import Study as StudyRow
+from pipelines.cli.study import _claim_lines
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from studies.declaration import Study
@@ -75,6 +77,19 @@ def test_a_metric_without_items_has_an_interval_over_the_seeds(simulate: Callabl
     claim = simulate(PLANTED, cheaper).claims[0]
     assert claim["estimate"] == pytest.approx(0.0)
     assert claim["verdict"] == "refuted", "no difference at all"
+    assert not claim["seeds_alone"], "no prompts were chosen for it"
+
+
+def test_a_claim_whose_interval_leaves_the_choice_of_prompts_out_says_so(simulate: Callable[..., StudyRow]) -> None:
+    slope = study(
+        'metric = "behaviour"\nof = "opd"\nagainst = "damaged"', 'metric = "slope"\nof = "opd"\nagainst = "clean"'
+    )
+    row = simulate(PLANTED, slope)
+    first, second = row.claims
+    assert (first["seeds_alone"], second["seeds_alone"]) == (True, False)
+    assert "[+0.000, +0.000] over seeds alone" in _claim_lines(first)[1]
+    assert "over seeds alone" not in _claim_lines(second)[1]
+    assert claim_table(row).count("over seeds alone") == 1
 
 
 def test_a_metric_that_an_arm_lacks_is_an_error(simulate: Callable[..., StudyRow]) -> None:
