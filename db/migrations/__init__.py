@@ -24,7 +24,8 @@ def migrate(engine: Engine, name: str) -> None:
 
 def newest() -> str:
     """The version of this release's tables, from the migrations' file names."""
-    return max(file.name.partition("_")[0] for file in (Path(__file__).parent / "versions").glob("[0-9]*_*.py"))
+    files = (Path(__file__).parent / "versions").glob("[0-9]*_*.py")
+    return max((file.name.partition("_")[0] for file in files), default="0000")
 
 
 def _version(engine: Engine) -> str | None:

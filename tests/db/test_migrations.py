@@ -49,6 +49,12 @@ def test_the_newest_version_comes_from_the_file_names() -> None:
     assert newest() == ScriptDirectory.from_config(config()).get_current_head()
 
 
+def test_the_first_migration_is_written_out_before_a_second_one_follows() -> None:
+    """What it creates must not change once records exist that a later migration starts from."""
+    first, *later = sorted(Path(ScriptDirectory.from_config(config()).versions).glob("[0-9]*_*.py"))
+    assert not later or "metadata" not in first.read_text(), "write it out first: see 'A table' in CONTRIBUTING.md"
+
+
 def test_a_record_of_this_release_opens_without_alembic(tmp_path: Path) -> None:
     record = tmp_path / "record.db"
     open_database(record).dispose()
