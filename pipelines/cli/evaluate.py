@@ -211,7 +211,6 @@ def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]
         "characters": corpus.texts.characters,
         "tokens": tokens,
         "copies": corpus.copies,
-        "near_copies": [{"left_out": left_out, "resembles": other} for left_out, other in corpus.near_copies],
         "skipped": [{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
         "separator": token(chat.separator),
         "separator_candidates": [token(id) for id in document_ends(chat.tokenizer)],
@@ -221,14 +220,13 @@ def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]
 
 
 def _summary_lines(summary: dict[str, Any]) -> list[str]:
-    skipped, near_copies, separator = summary["skipped"], summary["near_copies"], summary["separator"]
+    skipped, separator = summary["skipped"], summary["separator"]
     lines = [
         f"{summary['documents']:,} documents in {summary['files']:,} files: {summary['tokens']:,} tokens of "
         f"{summary['base']}",
-        f"Left out: {summary['copies']:,} copies, {len(near_copies):,} near copies; {len(skipped):,} files not read",
+        f"Left out: {summary['copies']:,} copies; {len(skipped):,} files not read",
     ]
     lines += _first([f"  {entry['file']}: {entry['reason']}" for entry in skipped])
-    lines += _first([f"  {copy['left_out']} resembles {copy['resembles']}" for copy in near_copies])
     others = _names([token for token in summary["separator_candidates"] if token != separator])
     measured = f", unless mid-training finds the corpus likelier after {others}" if others else ""
     lines += [f"A document ends with {_names([separator])}{measured}; a reply with {_names(summary['stop_tokens'])}"]

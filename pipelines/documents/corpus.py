@@ -12,7 +12,7 @@ from typing import Any
 
 from evals.downloads import is_hub_offline, is_hub_reachable
 from pipelines.documents.file_formats import READERS, Unreadable, documents_in, row_documents
-from pipelines.documents.text_store import Signatures, Spool, Texts, exact_copies, near_copies
+from pipelines.documents.text_store import Spool, Texts, copies
 from pipelines.storage import JsonLines
 from recovery.errors import RecoverError, first_line, hub_problem
 
@@ -27,8 +27,7 @@ class Corpus:
     texts: Texts
     files: int  # that have at least one document
     skipped: Skipped
-    copies: int
-    near_copies: list[tuple[str, str]]  # (file of the text that is left out, file of the one it resembles)
+    copies: int  # that are left out
     sources: list[str]  # names of the files
 
     @property
@@ -60,7 +59,7 @@ def read_corpus(path: Path) -> Corpus:
 
 class _Reader:
     def __init__(self) -> None:
-        self.spool, self.signatures = Spool(), Signatures()
+        self.spool = Spool()
         self.sources: list[str] = []
         self.skipped: Skipped = []
 
@@ -77,7 +76,6 @@ class _Reader:
             except Exception as error:  # parsers fail in many ways on broken files
                 reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
             else:
-                self.signatures.add(len(self.spool), text)
                 self.spool.add(text, len(self.sources))
         added = len(self.spool) - before
         if reason or not added:
@@ -94,21 +92,16 @@ class _Reader:
             reasons = f" ({reasons})" if reasons else ""
             raise RecoverError(f"There is no readable document in {path}{reasons}. Supported formats are {formats}.")
         spool.flush()
-        copies = set(exact_copies(spool))
-        near = near_copies(spool, self.signatures, copies)
-        unique = [i for i in range(len(spool)) if i not in copies and i not in near]
+        left_out = set(copies(spool))
+        unique = [i for i in range(len(spool)) if i not in left_out]
         return Corpus(
             path,
             Texts(spool, unique),
             files=len({spool.sources[i] for i in unique}),
             skipped=self.skipped,
-            copies=len(copies),
-            near_copies=[(self._name(later), self._name(earlier)) for later, earlier in near.items()],
+            copies=len(left_out),
             sources=self.sources,
         )
-
-    def _name(self, text: int) -> str:
-        return self.sources[self.spool.sources[text]]
 
 
 def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:

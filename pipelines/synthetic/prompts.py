@@ -15,7 +15,6 @@ from evals.jsonl import read_rows
 from pipelines.documents.conversations import FIELDS, rows_of
 from pipelines.documents.corpus import dataset_rows, is_hub_id
 from pipelines.documents.file_formats import Unreadable, has_content
-from pipelines.documents.text_store import Signatures, near_copies
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
 from pipelines.storage import ContentCache
@@ -137,16 +136,12 @@ def _kept(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def filter_prompts(texts: Iterable[str]) -> list[str]:
-    """The prompts without those that are unsuitable, duplicates or near duplicates."""
+    """The prompts without those that are unsuitable or duplicates."""
     accepted: dict[str, str] = {}  # by normalised text
     for prompt in (text.strip() for text in texts):
         if _is_usable(prompt):
             accepted.setdefault(" ".join(prompt.casefold().split()).rstrip(".!? "), prompt)
-    prompts, signatures = list(accepted.values()), Signatures()
-    for i, prompt in enumerate(prompts):
-        signatures.add(i, prompt)
-    near = set(near_copies(prompts, signatures, set()))
-    return [prompt for i, prompt in enumerate(prompts) if i not in near]
+    return list(accepted.values())
 
 
 def _is_usable(prompt: str) -> bool:

@@ -73,16 +73,14 @@ def test_links_out_of_the_folder_and_circular_links_are_skipped(tmp_path: Path) 
     assert "broken" in reasons["itself.txt"]
 
 
-def test_near_copies_are_left_out_and_short_texts_are_not(tmp_path: Path) -> None:
-    letters = [f"Letter {n}: " + " ".join(f"word{n}x{i}" for i in range(300)) for n in range(3)]
-    for n, letter in enumerate(letters):
-        (tmp_path / f"{n}.txt").write_text(letter)
-    (tmp_path / "z.txt").write_text(letters[1].upper().replace("WORD1X44", "another") + "  (sent again)")
-    (tmp_path / "cards.csv").write_text("name,town\nAda,Oslo\nAda,Bergen\n")
+def test_copies_are_left_out_and_another_version_of_a_text_is_not(tmp_path: Path) -> None:
+    policy = "Leave is granted for 30 days.  " * 100
+    (tmp_path / "policy-v1.md").write_text(policy)
+    (tmp_path / "policy-v2.md").write_text(policy.replace("30", "25", 1))
+    (tmp_path / "sent-again.txt").write_text(policy.upper().replace(" ", "\n"))
     corpus = read_corpus(tmp_path)
-    assert [*corpus.texts][:3] == letters
-    assert len(corpus.texts) == 5
-    assert corpus.near_copies == [(str(tmp_path / "z.txt"), str(tmp_path / "1.txt"))]
+    assert [Path(corpus.source(n)).name for n in range(len(corpus.texts))] == ["policy-v1.md", "policy-v2.md"]
+    assert corpus.copies == 1
 
 
 def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

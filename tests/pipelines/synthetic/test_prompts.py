@@ -83,10 +83,11 @@ def test_unsuitable_prompts_and_duplicates_are_dropped() -> None:
             "many " * 1_001,
             LONG,
             f"{LONG} indeed",
+            LONG.upper(),
             "Nenne drei große Flüsse in Europa und beschreibe sie kurz.",
         ]
     )
-    assert kept == ["Name three rivers.", "今天天气怎么样", LONG, kept[-1]]
+    assert kept == ["Name three rivers.", "今天天气怎么样", LONG, f"{LONG} indeed", kept[-1]]
     assert kept[-1].startswith("Nenne drei")
 
 
