@@ -1,4 +1,4 @@
-"""Graded answers, and the preference for the right one over distractors."""
+"""Graded answers, and files of questions."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evals.subject import encode_pair
 from evals.suites.answer_grading import f1, last_number_matches, matches
-from evals.suites.knowledge import Distractors, Question, measure_questions, read_questions
+from evals.suites.knowledge import Question, measure_questions, read_questions
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
 
@@ -216,80 +216,6 @@ def test_an_empty_or_missing_file_is_an_error(tmp_path: Path) -> None:
         read_questions(tmp_path / "nowhere.jsonl")
     with pytest.raises(RecoverError, match=r"is a folder\. Name a JSONL file"):
         read_questions(tmp_path)
-
-
-QUESTIONS = [
-    ("Who is mayor of Orlan?", ["Ada Brenn"]),
-    ("When was Tolmar founded?", ["1902"]),
-    ("Who is mayor of Tolmar?", ["Bo Hale"]),
-    ("When was Orlan founded?", ["1873"]),
-    ("Who is mayor of Pujuhon?", ["ada brenn!"]),
-    ("Who is mayor of Vifabil?", ["Cy Dorn", "C. Dorn"]),
-]
-
-
-def test_distractors_answer_the_most_similar_questions() -> None:
-    distractors = Distractors(QUESTIONS)
-    assert distractors.select(0, "")[:2] == ["Bo Hale", "Cy Dorn"]  # an equal answer in another spelling is dropped
-    assert distractors.select(0, "It is BO HALE, I believe.")[:1] == ["Cy Dorn"]  # the answer in the reply is excluded
-    assert distractors.select(1, "")[0] == "1873"
-    assert distractors.select(3, "")[:1] == ["1902"]
-
-
-def test_an_alias_of_the_reference_is_no_distractor() -> None:
-    distractors = Distractors(
-        [("Who runs it?", ["Cy Dorn", "C. Dorn"]), ("Who runs that?", ["C. Dorn"])]
-        + [("Who?", [name]) for name in ("Bo", "Di", "Ed", "Flo")]
-    )
-    assert distractors.select(0, "") == ["Bo", "Di", "Ed"]
-
-
-def test_an_answer_is_as_near_as_its_most_similar_question() -> None:
-    asked = [("Who leads the north town?", ["Ada"]), ("Who leads the north village?", ["Bo"])]
-    asked += [("Who leads the town?", ["Cy"]), ("Who leads it?", ["Di"]), ("Who?", ["Ed"]), ("When?", ["Bo"])]
-    assert Distractors(asked).select(0, "") == ["Cy", "Bo", "Di"]
-
-
-def test_the_reply_does_not_decide_whether_a_question_has_distractors() -> None:
-    """Of two answers a model that knows nothing names one: with the other alone as distractor it would only be asked
-    where it was right."""
-    few = Distractors([(f"Is it {n}?", [("yes", "no", "maybe", "never")[n % 4]]) for n in range(12)])
-    assert few.select(0, "") == few.select(0, "No.") == []
-    enough = Distractors([(f"Which is it, {n}?", [f"answer {n % 5}"]) for n in range(15)])
-    for reply in ("", "answer 0", "answer 3"):
-        assert len(enough.select(0, reply)) == 3
-
-
-def test_the_prefix_ends_where_the_reply_names_an_answer() -> None:
-    distractors = Distractors([*QUESTIONS, ("Where is it?", ["Orlan"])])
-    assert distractors.prefix_before_answer(0, "The mayor of Orlan is bo hale.") == "The mayor of Orlan is "
-    assert distractors.prefix_before_answer(1, "It was in Orlan, 1902.") == "It was in "
-    assert distractors.prefix_before_answer(0, "Who knows? Bo Haleson?") == ""
-    assert distractors.prefix_before_answer(0, "x" * 100_000) == ""
-
-
-def test_there_is_no_preference_without_distractors() -> None:
-    result = measure_questions(fake_subject("x"), [Question("a?", "x"), Question("b?", "X")], data="q")
-    assert "preferred" not in result.metrics
-    assert result.items[0].verdicts["preferred"] is None
-
-
-def test_a_model_prefers_answers_that_it_does_not_state() -> None:
-    """The reply is always the same, but at the position of its answer the right one is likelier than the others."""
-    mayors = [*QUESTIONS, ("Who is mayor of Sadim?", ["Di Ek"]), ("Who is mayor of Lorv?", ["Ed Fu"])]
-    right = {text: references[0] for text, references in mayors}
-
-    def likelihood(text: str) -> float:
-        before, _, reply = text.rpartition("<assistant>")
-        question = before.removeprefix("<user>")
-        knows = "Tolmar" not in question and reply.startswith("It is ")
-        return -0.1 if knows and right[question].startswith(reply.removeprefix("It is ")) else -3.0
-
-    questions = [Question(text, *references[:1]) for text, references in mayors if "mayor" in text]
-    result = measure_questions(fake_subject("It is Bo Hale.", likelihood=likelihood), questions, data="q")
-    assert result.metrics["match"].value == 1 / 6
-    assert [item.verdicts["preferred"] for item in result.items] == [True, False, True, True, True, True]
-    assert result.metrics["preferred"].value == 5 / 6
 
 
 @given(st.text(alphabet="ab c", max_size=12), st.text(alphabet="ab c", min_size=1, max_size=8))

@@ -1,14 +1,13 @@
 """Likelihoods show knowledge that graded replies miss.
 
-A model is trained on new documents for a few steps. It answers few questions on them and has lost answers that it gave
-before, but where it names a wrong answer, the right one is likelier than the distractors."""
+A model is trained on new documents for a few steps. It answers few questions on them, but their answers, and passages
+that were held out, have become likelier."""
 
 import pytest
 
 from evals.results import Metric, Result
 from evals.subject import Subject
 from evals.suites.knowledge import Question, measure_questions
-from evals.suites.lab import measure_own_world
 from evals.suites.training_texts import measure_bits_per_byte, measure_cloze
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, World, make_world
@@ -20,7 +19,6 @@ from recovery.train import Plan, train
 
 pytestmark = pytest.mark.slow
 STEPS = 8
-CHANCE = 1 / 4
 
 
 @pytest.fixture(scope="module")
@@ -57,19 +55,8 @@ def test_likelihoods_show_new_knowledge_that_answers_do_not(world: World, clean:
     questions = [Question(question.question, question.answer) for question in world.questions()]
     before = measure_questions(clean, questions, data="world", max_new_tokens=48)
     after = measure_questions(damaged, questions, data="world", max_new_tokens=48)
-    assert before.metrics["preferred"].ci95[0] < CHANCE < before.metrics["preferred"].ci95[1]
     assert after.metrics["match"].value < 0.4
-    assert after.metrics["preferred"].value > after.metrics["match"].value + 0.1
-    assert preferred_when_wrong(after).ci95[0] > CHANCE
     assert likelihood_gain(before, after).ci95[0] > 0
-
-
-def test_likelihoods_show_old_knowledge_that_answers_no_longer_do(clean: Subject, damaged: Subject) -> None:
-    before, after = measure_own_world(clean, 400), measure_own_world(damaged, 400)
-    assert before.metrics["match"].value > 0.95
-    assert before.metrics["preferred"].value > 0.95
-    assert after.metrics["match"].ci95[1] < before.metrics["match"].ci95[0]
-    assert preferred_when_wrong(after).ci95[0] > CHANCE
 
 
 def test_held_out_passages_show_new_knowledge(world: World, clean: Subject, damaged: Subject) -> None:
@@ -81,8 +68,3 @@ def test_held_out_passages_show_new_knowledge(world: World, clean: Subject, dama
     before, after = measure_cloze(clean, held_out, data="passages"), measure_cloze(damaged, held_out, data="passages")
     assert likelihood_gain(before, after).ci95[0] > 0
     assert after.headline.value > before.headline.value
-
-
-def preferred_when_wrong(result: Result) -> Metric:
-    """How often the right answer is preferred, among the questions with a wrong reply."""
-    return Metric.from_passes([item.verdicts["preferred"] for item in result.items if not item.passed])
