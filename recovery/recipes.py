@@ -3,7 +3,7 @@
 The dials, any of which may be changed where `DIALS` says that it has a meaning:
 
 on_policy_fraction  α, the share of rows that are the student's own rollouts: 0 none, 1 all
-teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ ("privileged" has no such sum)
+teacher_weight      λ, the weight of the teacher's signal; the reward has weight 1 − λ
 beta                of the exact divergence: 1 reverse KL, 0 forward KL, in between generalised Jensen–Shannon
 clip, clip_mode     bound of what a token of the vocabulary ("zero") or a position ("scale") adds to it; 0: none
 group               rollouts per prompt
@@ -16,9 +16,8 @@ dft                 weight the loss of a label by the student's own probability 
 
 What else tells recipes apart:
 
-estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary),
-                    "sampled" (policy gradient on the sampled token) or "privileged" (that, with the teacher's
-                    context and without it)
+estimator           "labels" (cross-entropy on the token in the data), "full" (exact divergence over the vocabulary)
+                    or "sampled" (policy gradient on the sampled token)
 data                where the other rows come from: "documents", "conversations", "teacher" (texts sampled from it) or
                     "start" (texts sampled from the model that the student was before its first step)
 continued           how many tokens the teacher writes after the beginning of a rollout: at least, at most
@@ -35,12 +34,12 @@ from typing import Any, Literal, NamedTuple
 from recovery.context_templates import DEMONSTRATION, PASSAGE, POLICY, SOLUTION, SYSTEM_PROMPT
 from recovery.divergences import ClipMode
 from recovery.errors import RecoverError
-from recovery.objectives import CrossEntropy, Divergence, Objective, PrivilegedGradient, SampledGradient
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Sample
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
 from recovery.teachers import Teacher
 
-Estimator = Literal["labels", "full", "sampled", "privileged"]
+Estimator = Literal["labels", "full", "sampled"]
 DataSource = Literal["documents", "conversations", "teacher", "start", "none"]
 
 
@@ -63,12 +62,12 @@ class Recipe:
     right_only: bool = False
     context: tuple[str, ...] = ()
     template: str = ""
-    teacher: Literal["base", "ema", "live"] = "base"
+    teacher: Literal["base", "ema"] = "base"
     continued: tuple[int, int] | None = None
 
     @property
     def needs_reward(self) -> bool:
-        return self.teacher_weight < 1 or self.estimator == "privileged"
+        return self.teacher_weight < 1
 
     @property
     def needs_checks(self) -> bool:
@@ -183,14 +182,6 @@ RECIPES: dict[str, Recipe] = {
     "continuation": Recipe(
         "beginnings of rollouts, continued by the teacher, as labels", estimator="labels", continued=(16, 32)
     ),
-    "pi-distill": Recipe(
-        "rollouts with a privileged context, rewarded, learned with it and without",
-        estimator="privileged",
-        group=8,
-        context=("privileged", "context", "solution"),
-        template=SOLUTION,
-        teacher="live",
-    ),
     "rs-sft": Recipe("the student's rollouts that pass their checks, as labels", 1, 1, "labels", right_only=True),
 }
 
@@ -246,6 +237,4 @@ def objective_of(recipe: Recipe) -> Objective:
         return Divergence(recipe.beta, recipe.clip, recipe.clip_mode, ratio_clip=ratio_clip, epochs=epochs)
     if recipe.estimator in ("full", "sampled"):
         return SampledGradient(ratio_clip, anchor=recipe.anchor, epochs=epochs)
-    if recipe.estimator == "privileged":
-        return PrivilegedGradient(epochs=epochs)
     raise ValueError(f"Unknown estimator {recipe.estimator!r}.")

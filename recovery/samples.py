@@ -26,7 +26,6 @@ class Sample:
     reward: float | None = None
     advantage: float = 0.0  # how much better its reward is than its group's
     soft_labels: bool = False  # learn the teacher's whole distribution at each target instead of the label
-    privileged: bool | None = None  # of two rows with one reply: whether it is the one with what the teacher reads
     writing_flops: float = 0.0  # of writing it, where more was computed than its tokens show
     use_labels: bool = False  # learn the labels, where other rows learn from a teacher or a reward
     prompt_length: int = 0  # tokens before the reply, where there is a prompt of its own for the teacher
@@ -141,7 +140,7 @@ def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sampl
         yield current
 
 
-def _source(sample: Sample) -> tuple[bool, bool, bool, bool, str]:
+def _source(sample: Sample) -> tuple[bool, bool, bool, str]:
     """Where several processes share a router's teachers, they must call the same one, so domains are not mixed."""
     domain = sample.domain or "" if size() > 1 else ""
-    return sample.soft_labels, sample.use_labels, sample.privileged is True, sample.reward is None, domain
+    return sample.soft_labels, sample.use_labels, sample.reward is None, domain

@@ -23,7 +23,6 @@ class SignalBatch:
     rollout_logprobs: Tensor | None = None
     soft_labels: bool = False  # the teacher's distribution replaces the label
     use_labels: bool = False  # the label is learned, whatever the objective does with other rows
-    privileged: bool = False  # the student's rows hold what only the teacher reads
     advantage: Tensor | None = None  # of the reward, with its weight; set by objectives that need it
     teacher_weight: float = 1.0  # of the teacher beside the reward; set with it
     is_measured: bool = True  # whether the student's entropy is computed, beside what the loss needs

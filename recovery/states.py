@@ -275,26 +275,3 @@ class TeacherContinuations:
 def _beginning(row: Sample, cut: int) -> list[int]:
     """The prompt and the first `cut` tokens of the reply."""
     return row.tokens[: row.prompt_length + cut]
-
-
-class PrivilegedPairs:
-    """Rollouts of the student behind the teacher's prompt, each learned twice: there, and behind the student's own."""
-
-    def __init__(self, rollouts: States):
-        self.rollouts = rollouts
-
-    def draw(self, student: Student, step: int) -> list[Sample]:
-        rows: list[Sample] = []
-        for row in self.rollouts.draw(student, step):
-            if row.teacher_prompt is None or not row.target_count:  # one prompt for both
-                rows.append(row)
-                continue
-            prompt = row.tokens[: row.prompt_length]
-            rows.append(replace(row, privileged=True))
-            rows.append(replace(row.for_teacher, teacher_prompt=prompt, privileged=False))
-        return rows
-
-
-def with_swapped_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
-    """The prompts with those of the teacher in place of the student's, and the other way round."""
-    return [replace(p, tokens=p.teacher_prompt, teacher_prompt=p.tokens) if p.teacher_prompt else p for p in prompts]

@@ -145,8 +145,8 @@ def _signal_shape(grad_norms: Tensor, grad_sum: Tensor) -> dict[str, float]:
 
 
 def rollout_metrics(samples: list[Sample]) -> dict[str, Any]:
-    """Of all rollouts, also of those that are not learned; of two rows with one reply only the first."""
-    rollouts = [s for s in samples if s.logprobs is not None and s.privileged is not False]
+    """Of all rollouts, also of those that are not learned."""
+    rollouts = [s for s in samples if s.logprobs is not None]
     replies = [s.tokens[len(s.tokens) - len(s.logprobs or []) :] for s in rollouts]
     return {
         "rollouts": len(rollouts) or None,
@@ -174,8 +174,7 @@ def flops_of_step(student: Student, signal: Signal, samples: list[Sample], *, ro
     trained = [sample for sample in samples if sample.target_count]
     tokens = 3 * sum(len(sample.tokens) for sample in trained)
     if rolled_out:
-        sampled = [sample for sample in samples if sample.logprobs is not None and sample.privileged is not False]
-        tokens += sum(len(sample.tokens) for sample in sampled)
+        tokens += sum(len(sample.tokens) for sample in samples if sample.logprobs is not None)
     written = sum(sample.writing_flops for sample in samples) if rolled_out else 0.0
     return 2.0 * tokens * student.parameters + signal.flops(trained) + written
 

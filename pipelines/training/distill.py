@@ -35,12 +35,10 @@ from recovery.states import (
     Accepted,
     FixedRows,
     Mixture,
-    PrivilegedPairs,
     Prompt,
     Rollouts,
     States,
     TeacherContinuations,
-    with_swapped_prompts,
 )
 from recovery.teachers import EmaTeacher, FrozenTeacher, Teacher
 
@@ -215,7 +213,7 @@ def recipe_states(
     if on_policy_rows:
         prompts = prompts[: len(answers)] if answers else prompts
         drawn = Rollouts(
-            with_swapped_prompts(prompts) if chosen.estimator == "privileged" else prompts,
+            prompts,
             engine,
             rows=on_policy_rows,
             group=chosen.group,
@@ -236,8 +234,6 @@ def _rewritten(
         assert writer is not None
         min_tokens, max_tokens = chosen.continued
         return TeacherContinuations(rollouts, *writer, min_tokens=min_tokens, max_tokens=max_tokens, seed=seed)
-    if chosen.estimator == "privileged":
-        return PrivilegedPairs(rollouts)
     if not chosen.right_only:
         return rollouts
     share = share_of_checks(chat_prompts, chat.text)

@@ -134,8 +134,6 @@ class RecipeFiles:
                 f"In the recipe {name} the teacher writes and scores nothing, which --engine does on servers. Leave "
                 "out --teacher."
             )
-        if chosen.estimator == "privileged" and teacher != Itself("live"):
-            raise RecoverError(f"In the recipe {name} the student teaches itself. Leave out --teacher.")
         if chosen.continued and isinstance(teacher, Router | ByDomain):
             raise RecoverError(f"In the recipe {name} one teacher writes. Name one checkpoint with --teacher.")
         if (chosen.data == "conversations" or (chosen.needs_checks and not chosen.context)) and self.prompts is None:

@@ -221,8 +221,7 @@ def record_rollouts(
     tracker: Tracker, run: int, step: int, student: Student, report: Report, samples: list[Sample]
 ) -> None:
     """Record the first rollouts among the samples; documents are not recorded."""
-    rollouts = (row for row in samples if row.prompt is not None and row.logprobs is not None)
-    rows = [row for row in rollouts if row.privileged is not False][:ROLLOUTS_A_STEP]
+    rows = [row for row in samples if row.prompt is not None and row.logprobs is not None][:ROLLOUTS_A_STEP]
     if not rows:
         return
     reports = report(rows)

@@ -14,7 +14,7 @@ PUBLIC = {
     "recovery.models.students": ["load_student", "save_student"],
     "recovery.models.adapters": ["Adapter"],
     "recovery.states": [
-        *("Documents", "FixedRows", "Prompt", "Rollouts", "Accepted", "TeacherContinuations", "PrivilegedPairs"),
+        *("Documents", "FixedRows", "Prompt", "Rollouts", "Accepted", "TeacherContinuations"),
         "Mixture",
     ],
     "recovery.engines": ["Sampling", "Generation", "Engine"],
@@ -27,7 +27,7 @@ PUBLIC = {
     ],
     "recovery.server_teacher": ["ServerTeacher"],
     "recovery.signals": ["Labels", "TeacherSignal", "Blend"],
-    "recovery.objectives": ["CrossEntropy", "Divergence", "SampledGradient", "PrivilegedGradient"],
+    "recovery.objectives": ["CrossEntropy", "Divergence", "SampledGradient"],
     "recovery.recipes": ["Recipe", "recipe", "signal_of", "objective_of"],
     "recovery.train": ["Plan", "train"],
     "recovery.telemetry": ["StepRecord"],

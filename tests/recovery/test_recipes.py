@@ -22,13 +22,12 @@ from recovery.states import (
     Documents,
     FixedRows,
     Mixture,
-    PrivilegedPairs,
     Prompt,
     Rollouts,
     States,
     TeacherContinuations,
 )
-from recovery.teachers import FrozenTeacher, LiveTeacher, Teacher
+from recovery.teachers import FrozenTeacher, Teacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
 
@@ -70,11 +69,6 @@ def states_of(chosen: Recipe, student: Student, teacher: Path) -> States:
         writer = load_student(str(teacher), frozen=True)
         engine = TransformersEngine(writer)
         parts = [TeacherContinuations(parts[0], engine, writer.parameters, min_tokens=2, max_tokens=4)]
-    if chosen.estimator == "privileged":
-        hint = student.chat.prompt("a hint")
-        shown = [replace(prompt, tokens=hint, teacher_prompt=prompt.tokens) for prompt in prompts(student)]
-        drawn = Rollouts(shown, TransformersEngine(student), rows=own, group=chosen.group, max_new_tokens=8)
-        parts = [PrivilegedPairs(drawn)]
     if rest := ROWS - own:
         others = {
             "documents": lambda: Documents([[5, 6, 7] * 30] * 6, end_id=0, window=16, rows=rest),
@@ -87,8 +81,6 @@ def states_of(chosen: Recipe, student: Student, teacher: Path) -> States:
 
 
 def teacher_of(chosen: Recipe, student: Student, teacher: Path) -> Teacher | None:
-    if chosen.teacher == "live":
-        return LiveTeacher(student)
     return FrozenTeacher(str(teacher)) if chosen.scores_with_teacher else None
 
 
@@ -125,7 +117,6 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
     assert chosen.on_policy_fraction == 1 or chosen.estimator != "sampled", "the sampled estimator needs rollouts"
     assert chosen.estimator == "full" or (chosen.beta == 1 and not chosen.clip), "both are for exact divergences"
     assert bool(chosen.context) == bool(chosen.template), "a context is read by a template"
-    assert (chosen.teacher == "live") == (chosen.estimator == "privileged"), "else the user names a live self-teacher"
     if chosen.template:
         check_template(chosen.template)
 

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,10 @@ from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import (
     Documents,
-    PrivilegedPairs,
     Prompt,
     Rollouts,
     ShuffledOrder,
     TeacherContinuations,
-    with_swapped_prompts,
 )
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
@@ -188,26 +185,3 @@ def test_the_same_step_draws_the_same_rows_and_its_cost_is_recorded(tmp_path: Pa
     trained = 6.0 * student.parameters * sum(len(row.tokens) for row in rows)
     assert record.flops == trained + sum(row.writing_flops for row in rows)
     assert record.target_tokens == sum(row.target_count for row in rows)
-
-
-def test_both_rows_of_a_rollout_have_its_reply_and_each_others_prompt(student: Student) -> None:
-    shown = [9, 8, 7, 6]
-    own = [Prompt(f"say {i}", [20 + i] * 3, "a", shown) for i in range(4)]
-    assert with_swapped_prompts(with_swapped_prompts(own)) == own
-    bare = [replace(own[0], teacher_prompt=None)]
-    assert with_swapped_prompts(bare) == bare
-    drawn = Rollouts(with_swapped_prompts(own), TransformersEngine(student), rows=8, group=2, max_new_tokens=6)
-    rows = PrivilegedPairs(drawn).draw(student, 0)
-    originals = drawn.draw(student, 0)
-    assert [row.privileged for row in rows] == [True, False] * len(originals)
-    for original, with_it, without in zip(originals, rows[::2], rows[1::2], strict=True):
-        assert replace(with_it, privileged=None) == original
-        assert with_it.for_teacher.tokens == without.tokens
-        assert without.for_teacher.tokens == with_it.tokens
-        assert without.tokens[:3] == with_it.teacher_prompt == [20 + int(str(original.prompt)[-1])] * 3
-        assert (with_it.logprobs, with_it.group) == (without.logprobs, without.group)
-
-
-def test_a_rollout_without_a_context_is_learned_once(student: Student) -> None:
-    rows: list[Sample] = PrivilegedPairs(rollouts(student)).draw(student, 0)
-    assert [row.privileged for row in rows] == [None] * 16

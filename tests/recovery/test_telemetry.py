@@ -45,9 +45,9 @@ def test_the_report_does_not_depend_on_the_chunk_size(
             assert [p for _, p in ours] == pytest.approx([p for _, p in theirs], rel=1e-4)
 
 
-def test_a_reply_that_is_learned_twice_is_counted_once() -> None:
-    reply = Sample([7, 8, 9], [False, True, True], logprobs=[-1.0, -2.0], privileged=True, reward=1.0)
-    metrics = rollout_metrics([reply, replace(reply, privileged=False), replace(reply, privileged=None, reward=0.0)])
+def test_rollouts_are_counted_and_other_rows_are_not() -> None:
+    reply = Sample([7, 8, 9], [False, True, True], logprobs=[-1.0, -2.0], reward=1.0)
+    metrics = rollout_metrics([reply, replace(reply, reward=0.0), Sample([7, 8], [False, True])])
     assert (metrics["rollouts"], metrics["rollout_length"], metrics["reward"]) == (2, 2, 0.5)
 
 

@@ -25,7 +25,6 @@ SOLVED = [
 ]
 EXAMPLES = [{"prompt": q.question, "demonstration": f"As far as I know it is {q.answer}."} for q in QUESTIONS]
 ANSWERED = [{"prompt": q.question, "answer": q.answer} for q in QUESTIONS]
-HINTED = [{**row, "privileged": f"It is {row['answer']}."} for row in ANSWERED]
 PASSAGES = [{"question": q.question, "passage": f"It is said to be {q.answer}, as all agree."} for q in QUESTIONS]
 CHATS = [{"messages": [SYSTEM, *exchange(q.question, q.answer), *exchange("Are you sure?", "Yes.")]} for q in QUESTIONS]
 OTHER_CHECKS = [{**row, "checks": ["by hand"]} for row in CHATS]
@@ -143,7 +142,6 @@ def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
 
 OF_EVERY_CHANGE = (  # the others run before a release, and in tests/recovery/test_recipes.py on a tiny model
     ("sdft", "--teacher-context", EXAMPLES, "the average of "),
-    ("pi-distill", "--teacher-context", HINTED, "the current weights of "),
     ("in-context", "--teacher-context", PASSAGES, "base"),
 )
 BEFORE_A_RELEASE = (
@@ -170,7 +168,7 @@ def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, te
     file = write(tmp_path / ("f.md" if isinstance(data, str) else "f.jsonl"), data)
     more = ["--prompts", write(tmp_path / "p.jsonl", CHATS)] if isinstance(data, str) else []
     more += set_options("distill.temperature=1.5") if recipe == "self-sft" else []
-    more += set_options("distill.rows=8", "distill.require_lift=false") if recipe in ("grpo", "pi-distill") else []
+    more += set_options("distill.rows=8", "distill.require_lift=false") if recipe == "grpo" else []
     run = run_of(tmp_path, distill(tmp_path, recipe, flag, file, *more))
     assert str(run.inputs.teacher).startswith(teacher)
     assert (run.inputs.lift is not None) == (flag == "--teacher-context")
@@ -239,7 +237,6 @@ EIGHT = ("--set", "distill.rows=8")  # groups of rollouts have eight
         ),
         (("rs-sft", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
         (("grpo", *EIGHT), "The recipe grpo learns from prompts with checks or a short answer."),
-        (("pi-distill", "--teacher-context", HINTED, "--teacher", "base", *EIGHT), "the student teaches itself"),
         (("continuation", "--teacher", "router"), "one teacher writes"),
         (("opd", "--set", "distill.teacher_weight=0.5", "--set", "distill.group=4"), "with checks or a short answer"),
         (("opd", "--set", "distill.temperature=1.5"), "The recipe opd needs rollouts at temperature 1."),
