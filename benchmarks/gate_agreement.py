@@ -30,7 +30,7 @@ from evals.splits import RETENTION_ITEMS
 from evals.stats.paired_comparison import wilson
 from evals.subject import Subject
 from evals.suites.config import load_suites
-from evals.suites.lab import measure_arithmetic, measure_own_world
+from evals.suites.lab import measure_arithmetic, measure_instructions, measure_own_world
 from evals.suites.suite_measurement import measure
 from pipelines.cycle import run_job
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
@@ -47,7 +47,6 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE, make_world
 
 FIRST_WORLD = 9100  # no study and no tuning uses these
-SUITES = {"behaviour": "lab"}
 DOCUMENTS_ALONE = ("midtrain.mix.answers=0", "midtrain.mix.texts=0")
 SETTINGS: dict[str, tuple[str, ...]] = {
     "defaults": (),
@@ -98,7 +97,6 @@ def run(number: int, clean: Passes, args: Namespace) -> dict[str, Any]:
         "large_difference": large.behaviour.value,
         "asked": j.n,
         "of": j.of,
-        "samples": j.samples,
         "reason": outcome.verdict.reason,
         "large_reason": large.reason,
         "seconds": round(time.perf_counter() - start),
@@ -140,7 +138,7 @@ def judge_large(outcome: Outcome, project: Project, clean: Passes, items: int) -
     now = _passes(project.locate(outcome.distilled.checkpoint).path, items)
     run = project.reader.run(outcome.distilled.checkpoint.run_id or 0)
     assert run is not None
-    gate = Gate(**run.settings["gate"]).model_copy(update={"block": 0, "samples": 0})
+    gate = Gate(**run.settings["gate"]).model_copy(update={"block": 0})
     tasks = ("arithmetic", "own_world")
     retention = [[_result(task, "retention", side[task]) for task in tasks] for side in (clean, now)]
     behaviour = [_result("ifeval", "behaviour", side["ifeval"]) for side in (clean, now)]
@@ -170,9 +168,8 @@ def _clean_passes(args: Namespace) -> Passes:
 
 def _passes(path: str, items: int) -> Passes:
     subject = _subject(path)
-    results = measure(subject, "behaviour", limit=items, suites=SUITES, main_only=True)
     own_world = measure_own_world(subject, items)
-    results += [own_world, measure_arithmetic(subject, len(own_world.items))]
+    results = [measure_instructions(subject, items), own_world, measure_arithmetic(subject, len(own_world.items))]
     return {result.task: result.passed_by_key() for result in results}
 
 
@@ -188,24 +185,23 @@ def _result(task: str, suite: str, passes: Mapping[str, bool]) -> Result:
 
 def describe(row: Mapping[str, Any]) -> str:
     agree = "agree" if row["agree"] else "DISAGREE"
-    samples = f" and {row['samples']} samples" if row["samples"] else ""
     return (
         f"cycle {row['cycle']}, {row['settings']}: gate {row['gate']} ({row['difference']:+.3f} on {row['asked']} of "
-        f"{row['of']}{samples}), large {row['large']} ({row['large_difference']:+.3f}): {agree}, {row['seconds']} s"
+        f"{row['of']}), large {row['large']} ({row['large_difference']:+.3f}): {agree}, {row['seconds']} s"
     )
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     agree, n = sum(row["agree"] for row in rows), len(rows)
     low, high = wilson(agree, n)
-    replies = sum(row["asked"] * (1 + row["samples"]) for row in rows) / n
+    asked = sum(row["asked"] for row in rows) / n
     promoted = sum(row["gate"] == "passed" for row in rows)
     opposite = sum({row["gate"], row["large"]} == {"passed", "failed"} for row in rows)
     fixed = sum(row["of"] for row in rows) / n
     return (
         f"{agree} of {n} agree ({agree / n:.2f}, 95 %: {low:.2f} to {high:.2f}), {opposite} decided the opposite; "
-        f"{promoted} passed the gate; {replies:,.0f} replies of the recovered model on average, {fixed:,.0f} with one "
-        "look at all prompts"
+        f"{promoted} passed the gate; the recovered model was asked {asked:,.0f} prompts on average, {fixed:,.0f} with "
+        "one look at all"
     )
 
 

@@ -97,14 +97,13 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
 
 
 def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str]:
-    n, of, samples = (judgement.get(key) for key in ("n", "of", "samples"))
+    n, of = judgement.get("n"), judgement.get("of")
     is_open = status(judgement) is None
     if isinstance(n, int):
         items = "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0]
         is_partial = isinstance(of, int) and of > n
         why = "asked no further, as another limit was missed" if is_open else "which decided"
-        asked = f"{n:,} of {of:,} {items}, {why}" if is_partial else f"{n:,} {items}"
-        yield asked + (_replies(samples) if isinstance(samples, int) else "")
+        yield f"{n:,} of {of:,} {items}, {why}" if is_partial else f"{n:,} {items}"
         if needed := needed_text(judgement, items) if not is_partial else "":
             yield needed
         elif is_open and not is_partial and judgement.get("needed") is None:
@@ -136,12 +135,6 @@ def losses(tasks: object) -> list[str]:
     net = {task: lost - gained for task, (lost, gained) in changes.items() if lost > gained}
     worst_first = sorted(net, key=lambda task: -net[task])
     return [f"{task}: {changes[task][0]:,} lost, {changes[task][1] or 'none'} gained" for task in worst_first]
-
-
-def _replies(samples: int) -> str:
-    """How many replies to each prompt a score is the mean of, where it is not the greedy one alone."""
-    sampled = "1 sampled reply" if samples == 1 else f"{samples} sampled replies"
-    return f", with the greedy and {sampled} to each" if samples else ""
 
 
 def _number(value: object) -> float | None:

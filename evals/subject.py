@@ -27,8 +27,6 @@ class Subject:
     engine: Engine
     chat: Chat
     end_loops: bool = True  # end greedy replies that repeat themselves, and fill them up with what they repeat
-    temperature: float = 0.0  # 0: greedy
-    seed: int = 0  # of sampled replies
 
     @property
     def thinking(self) -> bool:
@@ -55,14 +53,14 @@ class Subject:
     def answer(self, prompts: Sequence[list[Message] | str], max_new_tokens: int) -> list[Answer]:
         """Answer each prompt through the chat template."""
         prompt_ids = [self.chat.prompt(prompt) for prompt in prompts]
-        return self.complete(prompt_ids, max_new_tokens, temperature=self.temperature)
+        return self.complete(prompt_ids, max_new_tokens)
 
     def complete(self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0) -> list[Answer]:
         """Continue prompts that are already tokenized.
 
         Greedy replies that loop are ended early and filled up: most would go on like that to the limit."""
         end_loops = self.end_loops and temperature == 0
-        sampling = Sampling(max_new_tokens, temperature, self.seed, end_loops, with_logprobs=False)
+        sampling = Sampling(max_new_tokens, temperature, end_loops=end_loops, with_logprobs=False)
         generations = self.engine.generate(prompts, sampling)
         answers = []
         for generation in generations:

@@ -121,7 +121,7 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     if prepared.own_template:
         with_template = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
         clean, results, verdict = Cycle(project, with_template).judge_student()
-        _, with_base_template, _ = Cycle(project, job).judge_student(with_samples=False)
+        _, with_base_template, _ = Cycle(project, job).judge_student()
         mains = (main_result(side, "behaviour") for side in (with_base_template, results))
         a, b = (main.headline.value for main in mains if main)  # tells the template apart from the weights
         notes.append(

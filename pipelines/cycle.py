@@ -4,7 +4,7 @@ Every stage asks the record first whether it is done already, so a resumed job r
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -15,7 +15,6 @@ from db.next_attempt import Attempt, NextAttempt, advise
 from db.tables import Checkpoint, Decision, Promotion, RunInputs
 from evals.results import Item, Result, main_result
 from evals.suites.config import load_suites
-from evals.suites.suite_measurement import main_prompt_task
 from evals.suites.training_texts import has_conversations
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.checkpoint_measurement import (
@@ -25,7 +24,7 @@ from pipelines.evaluation.checkpoint_measurement import (
     knowledge_result,
     measure_checkpoint,
 )
-from pipelines.evaluation.evaluation_plan import SAMPLE_TEMPERATURE, EvalPlan
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job import Job
@@ -35,7 +34,6 @@ from pipelines.project.locations import find_root
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
 from pipelines.project.runs import runs_of_job
-from pipelines.settings.schema import Gate
 from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
@@ -99,17 +97,13 @@ class Cycle(Stage):
         student = self.checkpoint(self.job.student)
         return self._in_cycle_of(student).recover(student)
 
-    def judge_student(
-        self, name: str = "the fine-tune", *, with_samples: bool = True
-    ) -> tuple[list[Result], list[Result], Verdict]:
+    def judge_student(self, name: str = "the fine-tune") -> tuple[list[Result], list[Result], Verdict]:
         """The results of the clean model and of the student as it is, and the gate's verdict on the student."""
         student = self.checkpoint(self.job.student)
         final = self._final_plan()
         clean = self._measure_clean(final)
-        until_clear = self._stop_rule(clean, partial(settles_behaviour, self._gate, clean))
+        until_clear = self._stop_rule(clean, partial(settles_behaviour, self.settings.gate, clean))
         results = self._measure(student, name, final, "damaged", until_clear)
-        if with_samples:
-            return clean, results, self._judge_with_samples(clean, results, results, student, final, name)
         return clean, results, self._judge(clean, results, results)
 
     def recover(self, damaged: Checkpoint) -> Outcome:
@@ -141,7 +135,7 @@ class Cycle(Stage):
             after = before
         else:
             after = self._measure(judged, "the recovered model", final, "recovered", self._until_clear(clean, before))
-        verdict = self._judge_with_samples(clean, before, after, judged, final)
+        verdict = self._judge(clean, before, after)
         promoted, decision = self._decide(distilled.checkpoint, verdict)
         advice = self._next_attempt(damaged, distilled, verdict) if not promoted else None
         number = self.cycle_number
@@ -190,13 +184,6 @@ class Cycle(Stage):
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
         require_pass_fail(main_result(clean, "behaviour"))
         return clean
-
-    @property
-    def _gate(self) -> Gate:
-        """A task of lm-eval is always answered greedily."""
-        gate, plan = self.settings.gate, self.job.eval_plan
-        can_sample = plan.ifeval_data or main_prompt_task(self._suites)
-        return gate if can_sample else gate.model_copy(update={"samples": 0})
 
     @property
     def _suites(self) -> dict[str, str]:
@@ -253,48 +240,18 @@ class Cycle(Stage):
         """Until the loss is within or beyond the margin; one block where another limit is not met."""
         return self._stop_rule(
             clean,
-            partial(settles_behaviour, self._gate, clean),
-            lambda others: self._others(clean, before or others, others).fails(self._gate),
+            partial(settles_behaviour, self.settings.gate, clean),
+            lambda others: self._others(clean, before or others, others).fails(self.settings.gate),
         )
 
-    def _judge_with_samples(
-        self,
-        clean: list[Result],
-        before: list[Result],
-        after: list[Result],
-        judged: Checkpoint,
-        plan: EvalPlan,
-        name: str = "the recovered model",
-    ) -> Verdict:
-        """Where greedy replies to all prompts do not decide, both models reply again, until it is clear."""
-        verdict, samples = self._judge(clean, before, after), list[tuple[Result, Result]]()
-        while verdict.may_change_with_samples and len(samples) < self._gate.samples:
-            number = len(samples) + 1
-            log.info(
-                f"All prompts do not decide: sampling reply {number} of at most {self._gate.samples} to each prompt, "
-                f"at temperature {SAMPLE_TEMPERATURE:g}"
-            )
-            sample = replace(plan, suite=f"sample:{number}", earlier_questions=())
-            [of_clean] = self._measure(self.project.clean, "the clean model", sample, f"clean/{number}")
-            [of_judged] = self._measure(judged, name, sample, f"recovered/{number}")
-            samples.append((of_clean, of_judged))
-            verdict = self._judge(clean, before, after, samples)
-        return verdict
-
-    def _judge(
-        self,
-        clean: list[Result],
-        before: list[Result],
-        after: list[Result],
-        samples: Sequence[tuple[Result, Result]] = (),
-    ) -> Verdict:
+    def _judge(self, clean: list[Result], before: list[Result], after: list[Result]) -> Verdict:
         reference, behaviour = main_result(clean, "behaviour"), main_result(after, "behaviour")
         assert reference is not None
         assert behaviour is not None
         damaged = None if before is after else main_result(before, "behaviour")
         others = self._others(clean, before, after)
         can_measure = partial(self._final_plan().can_measure, named=self._suites)
-        return judge(self._gate, reference, behaviour, others, samples, damaged, can_measure)
+        return judge(self.settings.gate, reference, behaviour, others, damaged, can_measure)
 
     def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))

@@ -40,7 +40,6 @@ ITEMS_OF_OTHER_BASES = 2000  # a small real model follows few instructions: so m
 DOCUMENTS_ALONE = "documents alone"  # its name in the table
 DOCUMENTS_ONLY = "midtrain.mix=documents"  # the demo shows what this costs
 NO_PROBES = "distill.probe_every=0"
-NO_SAMPLES = "gate.samples=0"  # further replies to so many prompts would take longer than all else
 BRIEF = (  # so that it takes minutes
     "midtrain.epochs=4",
     "midtrain.generated_texts=640",
@@ -85,13 +84,13 @@ class Demo:
         student = trained.checkpoint
         cycle = next(c for c in project.reader.cycles(project.id) if c.number == student.cycle)
         judged = Cycle(project, replace(job, student=student.id), cycle.id, cycle.number)
-        clean, damaged, verdict = judged.judge_student("the model that read documents alone", with_samples=False)
+        clean, damaged, verdict = judged.judge_student("the model that read documents alone")
         reason = f"documents alone, for comparison: {verdict.reason}"
         tracker.promote(project.id, cycle.id, student.id, "rejected", current_user(), reason, verdict.as_dict())
         return {"clean": clean, DOCUMENTS_ALONE: damaged}, verdict
 
     def cycle(self) -> tuple[Models, Outcome]:
-        request = self._request("cycle", NO_PROBES, NO_SAMPLES, *self.shortened)
+        request = self._request("cycle", NO_PROBES, *self.shortened)
         # A demo that is run again begins with the clean model, too.
         outcome = run_job(self.project, prepare_job(self.project, request, start=self.project.clean))
         assert isinstance(outcome, Outcome)

@@ -190,7 +190,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
                 f"Where replies of the base end, the fine-tune ends with probability {ending:.2f}, the base with "
                 f"{base_ending:.2f}: it has unlearned to end its turns"
             )
-        clean, results, verdict = cycle.judge_student(with_samples=not is_lost)
+        clean, results, verdict = cycle.judge_student()
         moves = [Move("none", headlines(results), verdict, student.reference, student.path, ending=ending)]
         learned = knowledge_result(results)
         known = learned.headline.value if learned else None

@@ -47,7 +47,6 @@ SMALL = {
     "distill.probe_items": 4,
     "gate.behaviour_margin": 0.2,
     "gate.block": 4,
-    "gate.samples": 1,
     "gate.keep_retention": 0,
     "save_minutes": 0,
 }

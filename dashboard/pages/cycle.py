@@ -339,7 +339,6 @@ def _training_settings(runs: Sequence[Run], cycle: Cycle, of_run: Callable[[Run]
 
 
 def _strict_by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
-    """Of greedy replies: further ones that were sampled are a suite of their own."""
     return {
         metric.removeprefix("strict/"): score.value
         for (suite, _, _), evaluation in evaluations.items()

@@ -5,17 +5,12 @@ score interval (Tango's) errs more often than its nominal level (up to 8 % inste
 far more often. The bound used here melds the exact bounds of how many items differ and of the share of differences
 that are gains (Fay and Lumbard 2021). It is exact if nothing was gained (Clopper-Pearson), else slightly conservative.
 
-Where two models answered every prompt several times, what is compared is each prompt's difference of the share of
-replies that pass, a number between −1 and 1. It has the same bound, with the differences counted by their typical size:
-a hundred prompts that differ by a fifth are like five hundred items, of which a hundred differ. One prompt more is
-counted as lost whole, which the exact bound does too, so that with one reply a prompt the two bounds are the same.
-
 Ratios without a closed formula have bootstrap intervals.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
@@ -36,10 +31,8 @@ def wilson(passes: float, n: float) -> tuple[float, float]:
     return max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half))
 
 
-def lower_bound(n: float, lost: float, gained: float, confidence: float = 0.95) -> float:
-    """Return the one-sided lower bound of (share gained − share lost) on n paired items.
-
-    The counts need not be whole: several replies to a prompt have weighted ones."""
+def lower_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
+    """Return the one-sided lower bound of (share gained − share lost) on n paired items."""
     slope = _slope(lost, gained)
     low, high = -1.0, 1.0
     while high - low > 1e-7:
@@ -51,7 +44,7 @@ def lower_bound(n: float, lost: float, gained: float, confidence: float = 0.95) 
     return low
 
 
-def p_at_most(n: float, lost: float, gained: float, difference: float) -> float:
+def p_at_most(n: int, lost: int, gained: int, difference: float) -> float:
     """Return the p-value of the hypothesis that the true difference is at most this: it is below 1 − confidence if and
     only if the lower bound is above it."""
     return _share_below(difference, _slope(lost, gained), n, lost + gained)
@@ -79,16 +72,15 @@ def n_needed(margin: float, differ: float, difference: float = 0.0, confidence: 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The comparison of two checkpoints on the items that both answered, once or several times."""
+    """The comparison of two checkpoints on the items that both answered."""
 
     n: int
-    difference: float  # mean over the items: share of replies that pass after − before
+    difference: float  # of the shares that pass: after − before
     low: float  # one-sided bounds of the difference
     high: float
-    differ: float  # mean square of the items' differences: with one reply, the share that only one of the two passes
+    differ: float  # share of the items that only one of the two passes
     confidence: float = 0.95  # of each bound
-    samples: int = 0  # replies to each item besides the greedy one
-    lost: list[str] = field(default_factory=list)  # with one reply: keys that passed before and fail after
+    lost: list[str] = field(default_factory=list)  # keys that passed before and fail after
     gained: list[str] = field(default_factory=list)
 
     @property
@@ -101,7 +93,7 @@ class PairedTest:
         return n_needed(margin, self.differ, self.difference, confidence=self.confidence)
 
 
-def _slope(lost: float, gained: float) -> np.ndarray:
+def _slope(lost: int, gained: int) -> np.ndarray:
     """The difference for each item that differs: conservative, from the lower bound of the share that are gains."""
     return 2 * _beta_quantiles(gained, lost + 1) - 1
 
@@ -123,7 +115,7 @@ def _beta_below(x: np.ndarray, a: float, b: float) -> np.ndarray:
     return betainc(a, b, np.clip(x, 0, 1))
 
 
-def _share_below(bound: float, slope: np.ndarray, n: float, differ: float) -> float:
+def _share_below(bound: float, slope: np.ndarray, n: int, differ: int) -> float:
     """P(rate × slope ≤ bound), with the less favourable bound of the rate of differences: high for losses."""
     safe = np.where(slope == 0, np.inf, slope)
     losing = 1 - _beta_below(bound / safe, differ + 1, n - differ) if bound < 0 else np.ones_like(slope)
@@ -131,46 +123,19 @@ def _share_below(bound: float, slope: np.ndarray, n: float, differ: float) -> fl
     return float(np.where(slope < 0, losing, winning).mean())
 
 
-Passes = Mapping[str, bool]  # of one reply to each prompt, by key
-
-
-def prompt_differences(before: Sequence[Passes], after: Sequence[Passes]) -> list[float]:
-    """Return each prompt's share of passing replies after minus before; both have the same number of replies."""
-    keys = [key for key in before[0] if all(key in passes for passes in (*before, *after))]
-    if not keys:
-        raise RecoverError("The two measurements share no item. Measure both on the same data.")
-    counts = [sum(b[key] for b in after) - sum(a[key] for a in before) for key in keys]
-    return [count / len(before) for count in counts]
-
-
-def replies_test(before: Sequence[Passes], after: Sequence[Passes], confidence: float = 0.95) -> PairedTest:
-    """Compare by all replies to each prompt, of which the first is the greedy one. Each bound has the confidence."""
-    differences = prompt_differences(before, after)
-    n = len(differences)
-    low = lower_bound(*_as_counts(differences), confidence)
-    high = -lower_bound(*_as_counts([-d for d in differences]), confidence)
-    differ = math.fsum(d * d for d in differences) / n
-    return PairedTest(n, math.fsum(differences) / n, low, high, differ, confidence, len(before) - 1)
+Passes = Mapping[str, bool]  # by item key
 
 
 def paired_test(before: Passes, after: Passes, confidence: float = 0.95) -> PairedTest:
     """Compare what passed before and after, by item key. Each bound alone has the confidence."""
-    lost = [key for key, passed in before.items() if passed and not after.get(key, True)]
-    gained = [key for key, passed in before.items() if not passed and after.get(key, False)]
-    return replace(replies_test([before], [after], confidence), lost=lost, gained=gained)
-
-
-def weighted_counts(n: int, lost: float, gained: float, squares: float) -> tuple[float, float, float]:
-    """Return the items, and of them the lost and the gained ones, that the lower bound goes by; no whole numbers.
-
-    `lost` and `gained` are the sums of the differences below and above 0, `squares` is the sum of their squares."""
-    size = (squares + 1) / (lost + gained + 1)  # of a difference: typical, with one prompt more that is lost whole
-    return n / size, max(0.0, (lost + 1) / size - 1), gained / size
-
-
-def _as_counts(differences: Sequence[float]) -> tuple[float, float, float]:
-    lost, gained = -math.fsum(min(d, 0.0) for d in differences), math.fsum(max(d, 0.0) for d in differences)
-    return weighted_counts(len(differences), lost, gained, math.fsum(d * d for d in differences))
+    keys = [key for key in before if key in after]
+    if not keys:
+        raise RecoverError("The two measurements share no item. Measure both on the same data.")
+    lost = [key for key in keys if before[key] and not after[key]]
+    gained = [key for key in keys if after[key] and not before[key]]
+    n, fewer, more = len(keys), len(lost), len(gained)
+    low, high = lower_bound(n, fewer, more, confidence), -lower_bound(n, more, fewer, confidence)
+    return PairedTest(n, (more - fewer) / n, low, high, (fewer + more) / n, confidence, lost, gained)
 
 
 def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float, float]:

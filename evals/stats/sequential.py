@@ -6,17 +6,12 @@ alpha · t² of the error may be spent (alpha spending; Lan and DeMets 1983, Kim
 the joint normal distribution of the looks; at each of them the exact paired bound is taken at its level, so that a
 single look is the test of `paired_comparison`.
 
-Where all prompts are not enough, further replies are sampled, and each prompt's mean over its replies is compared. A
-part of the error is kept for these looks, whatever they share with the earlier ones (Bonferroni). Among themselves they
-have the levels of a mean of independent samples. Means that share a greedy reply, of prompts that differ in how hard
-they are, depend on each other more than that, so their joint error is smaller (Slepian's inequality).
-
 `benchmarks/sequential_verdicts.py` simulates the errors.
 """
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
@@ -24,11 +19,10 @@ from typing import Literal
 
 import numpy as np
 
-from evals.stats.paired_comparison import PairedTest, Passes, paired_test, replies_test
+from evals.stats.paired_comparison import PairedTest, paired_test
 from recovery.errors import RecoverError
 
 ALPHA = 0.05  # one-sided error, over all looks: of passing a loss of the margin, and of failing a smaller one
-SAMPLES_ALPHA = 0.02  # the part of it for the looks at further samples, where there are any
 SPENDING_POWER = 2  # 1 stops earlier, but then misses more often at the end; 3 hardly stops early
 MAX_LOOKS = 20  # blocks grow so that there are no more
 GRID, LOWEST = 801, 6.0  # points of the numerical integration, and its end in standard deviations
@@ -76,8 +70,6 @@ def sequential_test(
     margin: float,
     block: int = 0,
     total: int | None = None,
-    *,
-    alpha: float = ALPHA,
 ) -> SequentialTest:
     """Compare what passed before and after, by item key, in the order of `after`, which may have been asked in part.
 
@@ -87,7 +79,7 @@ def sequential_test(
         raise RecoverError("The two models answered none of the same prompts: measure both on the same prompts.")
     total = max(total or 0, len(keys)) if block else len(keys)
     sizes = look_sizes(total, block)
-    complete = [(n, level) for n, level in zip(sizes, look_levels(tuple(sizes), alpha), strict=True) if n <= len(keys)]
+    complete = [(n, level) for n, level in zip(sizes, look_levels(tuple(sizes)), strict=True) if n <= len(keys)]
     if not complete:
         raise RecoverError(
             f"Both models answered {len(keys)} of the same prompts, but the verdict takes {sizes[0]} or more. "
@@ -99,33 +91,6 @@ def sequential_test(
         if outcome != "open":
             break
     return SequentialTest(outcome, pair, total)
-
-
-def greedy_alpha(samples: int) -> float:
-    """The error of the looks at greedy replies, where so many further samples may be drawn."""
-    return ALPHA - SAMPLES_ALPHA if samples else ALPHA
-
-
-def sample_levels(samples: int) -> tuple[float, ...]:
-    """The level of the look after each further sample, of which so many may be drawn."""
-    return look_levels(tuple(range(1, samples + 1)), SAMPLES_ALPHA)
-
-
-def samples_test(
-    before: Sequence[Passes], after: Sequence[Passes], margin: float, samples: int
-) -> tuple[Outcome, PairedTest]:
-    """The result at the first look that was clear, else at the last one: after each sample that both models drew.
-
-    `before` and `after` begin with the greedy replies. `samples`: how many may be drawn."""
-    drawn = min(len(before), len(after)) - 1
-    if drawn < 1:
-        raise ValueError("no sampled reply besides the greedy ones")
-    for number, level in enumerate(sample_levels(samples)[:drawn], 1):
-        test = replies_test(before[: number + 1], after[: number + 1], 1 - level)
-        outcome = clear_outcome(test.low, test.high, margin)
-        if outcome != "open":
-            break
-    return outcome, test
 
 
 def clear_outcome(low: float, high: float, margin: float) -> Outcome:

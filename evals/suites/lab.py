@@ -24,12 +24,11 @@ def measure_suite(
     secondary_limit: int | None,
     split: Split,
     blocks: Blocks | None = None,
-    main_only: bool = False,
 ) -> list[Result]:
     """Measure a suite; `knowledge` is that of the base's own world, if there are no questions on other documents."""
     if suite == "behaviour":
         instructions = measure_instructions(subject, limit, split, blocks)
-        return [instructions] if main_only else [instructions, measure_refusals(subject, secondary_limit, split)]
+        return [instructions, measure_refusals(subject, secondary_limit, split)]
     if suite == "retention":
         return [measure_arithmetic(subject, secondary_limit, split), measure_own_world(subject, secondary_limit, split)]
     return [replace(measure_own_world(subject, limit, split), task="closed_book", suite="knowledge")]

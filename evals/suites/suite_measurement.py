@@ -48,7 +48,6 @@ def measure(
     split: Split = "all",
     public: bool | None = None,
     blocks: Blocks | None = None,
-    main_only: bool = False,
 ) -> list[Result]:
     """Measure one suite, all suites that there is data for, or a benchmark of `evals.benchmarks`.
 
@@ -63,23 +62,14 @@ def measure(
     `split`: `probe` (a fifth of every task's items), `final` (the rest) or `all`.
     `public`: True uses the public IFEval or fails, False uses generated prompts instead, None the public ones if they
     are available. Settle it once (`is_public_ifeval_available`) for results that are to be compared.
-    `blocks`: ask the main task of behaviour in blocks, until they are enough. A task of lm-eval is asked in full.
-    `main_only`: of behaviour, only the prompts of the task that the gate judges."""
+    `blocks`: ask the main task of behaviour in blocks, until they are enough. A task of lm-eval is asked in full."""
     if suite not in (*SUITES, *BENCHMARKS, "all"):
         raise RecoverError(f"There is no suite {suite!r}. Choose from {', '.join([*SUITES, *BENCHMARKS])} or all.")
     if limit is not None and limit < 1:
         raise RecoverError("The limit must be at least 1 item per task.")
     block_task = main_prompt_task(suites or {}) if blocks else None
-    run = _SuiteRun(
-        subject,
-        limit,
-        secondary_task_limit(limit, secondary_limit),
-        split,
-        public,
-        blocks,
-        block_task,
-        main_only,
-    )
+    secondary_limit = secondary_task_limit(limit, secondary_limit)
+    run = _SuiteRun(subject, limit, secondary_limit, split, public, blocks, block_task)
     results: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
@@ -87,9 +77,7 @@ def measure(
         elif name == "knowledge" and questions:
             results.append(run.questions(read_questions(questions), data=Path(questions).name))
         else:
-            tasks = suite_tasks(name, suites or {})
-            tasks = [main_prompt_task(suites or {}) or tasks[0]] if main_only and name == "behaviour" else tasks
-            results += [result for task in tasks for result in run.task(name, task)]
+            results += [result for task in suite_tasks(name, suites or {}) for result in run.task(name, task)]
         if name == "knowledge" and passages:
             results += run.training_texts(Path(passages))
     if not results:
@@ -170,7 +158,6 @@ class _SuiteRun:
     public: bool | None
     blocks: Blocks | None = None
     block_task: str | None = None  # the task of behaviour that is asked in blocks
-    main_only: bool = False
 
     def prompts(self, prompts: list[Prompt], *, data: str) -> Result:
         selected = select_items(prompts, lambda prompt: prompt.key, self.split, self.limit)
@@ -193,8 +180,7 @@ class _SuiteRun:
     def task(self, suite: str, task: str) -> list[Result]:
         blocks = self.blocks if suite == "behaviour" and task == self.block_task else None
         if task == "lab":
-            limits = self.limit, self.secondary_limit
-            return lab.measure_suite(suite, self.subject, *limits, self.split, blocks, self.main_only)
+            return lab.measure_suite(suite, self.subject, self.limit, self.secondary_limit, self.split, blocks)
         if task == "ifeval" and suite == "behaviour":
             return [self._ifeval(blocks)]
         if task == "general" and suite == "retention":

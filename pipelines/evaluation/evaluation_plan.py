@@ -25,8 +25,6 @@ from pipelines.project.project import Project
 FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files
 MIN_QUESTIONS, MIN_PASSAGES, MIN_CONVERSATIONS = 50, 10, 50  # fewer are not split into a probe part and a final part
 EARLIER_SUITE = "earlier"  # the suite of the questions of earlier cycles
-SAMPLES_SUITE = "samples"  # the suite of further replies to the instruction prompts; its tasks are "sample:1", …
-SAMPLE_TEMPERATURE = 0.7  # near the greedy replies that the verdict begins with, and far enough to differ from them
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,6 @@ class EvalPlan:
 
         `prompts`: how many prompts of its main task were asked, if these are not all.
         The names in the hashed settings must not change, or stored results would not be reused."""
-        if suite.startswith("sample:"):
-            greedy = self.key(weights, "behaviour", named)
-            return measurement_key(weights, suite, greedy, {"temperature": SAMPLE_TEMPERATURE})[:16]
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
         content = "/".join(data_hash(file) for file in files.get(suite, [self.earlier_tasks.get(suite)]))
         is_secondary = suite in ("behaviour", "retention")
@@ -155,10 +150,7 @@ class EvalPlan:
     def run_suite(
         self, subject: Subject, suite: str, named: Mapping[str, str], blocks: Blocks | None = None
     ) -> list[Result]:
-        """Measure one suite, the questions of one earlier cycle ("cycle:3"), or one more reply to each instruction
-        prompt ("sample:1")."""
-        if suite.startswith("sample:"):
-            return [self._run_sample(subject, suite, named)]
+        """Measure one suite, or the questions of one earlier cycle ("cycle:3")."""
         if file := self.earlier_tasks.get(suite):
             questions = read_questions(file)[: self.limit]
             return [measure_questions(subject, questions, task=suite, suite=EARLIER_SUITE, data=file.name)]
@@ -175,22 +167,6 @@ class EvalPlan:
             public=self.public_ifeval,
             blocks=blocks,
         )
-
-    def _run_sample(self, subject: Subject, name: str, named: Mapping[str, str]) -> Result:
-        """The seed is the number of the sample, for every model: where engines allow it, models draw alike."""
-        seed = int(name.removeprefix("sample:"))
-        [result] = measure(
-            replace(subject, temperature=SAMPLE_TEMPERATURE, seed=seed),
-            "behaviour",
-            limit=self.limit,
-            ifeval_data=self.ifeval_data,
-            suites=named,
-            split=self.split,
-            public=self.public_ifeval,
-            main_only=True,
-        )
-        settings = result.settings | {"temperature": SAMPLE_TEMPERATURE, "seed": seed}
-        return replace(result, suite=SAMPLES_SUITE, task=name, settings=settings)
 
     def _split_of(self, suite: str) -> Split:
         """Where no probe measures retention, the verdict has all of its items."""

@@ -8,7 +8,7 @@ from typing import Any
 from db.headline_scores import MEASURES
 from evals.results import Item, Result, main_result, paired_results, pooled_passes
 from evals.stats.paired_comparison import PairedTest, paired_test
-from evals.stats.sequential import Outcome, clear_outcome, greedy_alpha, samples_test, sequential_test
+from evals.stats.sequential import Outcome, clear_outcome, sequential_test
 from evals.suites.training_texts import ANSWERS
 from pipelines.settings.schema import Gate
 from recovery.errors import RecoverError
@@ -33,7 +33,6 @@ class Judgement:
     before: float | None = None  # the clean model's score on the same items; of an earlier cycle, that at its end
     of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
     differ: float | None = None  # share of the items that only one of the two models passes
-    samples: int = 0  # sampled replies to each prompt, besides the greedy one, that `value` is the mean over
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,6 @@ class Verdict:
     learned: bool | None = None  # whether the cycle's best knowledge is above the clean model's; None: not measured
     retention: RetentionJudgement | None = None  # what the model knew before; None: not measured
     changes: tuple[str, ...] = ()  # which instruction prompts were lost, and which are regained
-
-    @property
-    def may_change_with_samples(self) -> bool:
-        """Whether further replies to the instruction prompts could decide."""
-        others = [j for j in (self.knowledge, *self.earlier.values(), self.retention) if j is not None]
-        return self.behaviour.unsure and all(j.passed for j in others)
 
     def decision_text(self, promoted: bool) -> str:
         text = "promoted" if promoted else "not promoted"
@@ -114,7 +107,6 @@ def judge(
     clean: Result,
     recovered: Result,
     others: OtherResults = OtherResults(),
-    samples: Sequence[tuple[Result, Result]] = (),
     damaged: Result | None = None,
     can_measure: Callable[[str, int], bool] = lambda suite, items: False,
 ) -> Verdict:
@@ -122,11 +114,10 @@ def judge(
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
     `damaged` is the behaviour result before the distillation: the verdict says what came back.
-    `can_measure`: whether a higher --limit reaches so many items of a suite.
-    `samples` has further replies of both to the instruction prompts, sampled where the greedy ones do not decide."""
+    `can_measure`: whether a higher --limit reaches so many items of a suite."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
-    behaviour = judge_behaviour(gate, clean, recovered, samples)
+    behaviour = judge_behaviour(gate, clean, recovered)
     of_documents, of_earlier, retained = others.judgements(gate)
     if behaviour.needed:
         behaviour = replace(behaviour, can_ask_more=can_measure("behaviour", behaviour.needed))
@@ -161,27 +152,15 @@ def _reason(missed: Sequence[str], undecided: Sequence[str]) -> str:
     return f"{subject} {'is' if len(names) == 1 else 'are'} not decided" if undecided else "every limit is met"
 
 
-def judge_behaviour(
-    gate: Gate, clean: Result, recovered: Result, samples: Sequence[tuple[Result, Result]] = ()
-) -> Judgement:
-    """The bound holds for all looks at the verdict: after each block of prompts, and after each sample.
-
-    `samples`: further replies of both models, which count where the greedy ones do not decide. Then the verdict is
-    about the mean over all replies to a prompt, the greedy one among them."""
+def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
+    """The bound holds for all looks at the verdict, after each block of prompts."""
     margin, setting = gate.behaviour_margin, "gate.behaviour_margin"
     block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
     before, after = clean.passed_by_key(), recovered.passed_by_key()
-    test = sequential_test(before, after, margin, block, of, alpha=greedy_alpha(gate.samples))
-    judgement, of_clean = _difference(test.pair, margin, setting, test.outcome), [before]
-    if samples and test.outcome == "open":
-        sampled = [[result.passed_by_key() for result in side] for side in zip(*samples, strict=True)]
-        of_clean += sampled[0]
-        outcome, replies = samples_test(of_clean, [after, *sampled[1]], margin, gate.samples)
-        judgement = replace(_difference(replies, margin, setting, outcome), samples=replies.samples)
-        of_clean = of_clean[: 1 + replies.samples]
-    shared = [key for key in after if all(key in passes for passes in of_clean)]
-    of_shared = sum(passes[key] for passes in of_clean for key in shared) / (len(of_clean) * len(shared))
-    return replace(judgement, of=test.total, differ=test.pair.differ, before=of_shared)
+    test = sequential_test(before, after, margin, block, of)
+    of_clean = [before[key] for key in after if key in before]
+    judgement = _difference(test.pair, margin, setting, test.outcome)
+    return replace(judgement, of=test.total, differ=test.pair.differ, before=sum(of_clean) / len(of_clean))
 
 
 def judge_knowledge(
@@ -232,8 +211,7 @@ def settles_behaviour(gate: Gate, clean: list[Result], items: list[Item]) -> boo
     main = main_result(clean, "behaviour")
     assert main is not None
     recovered, total = {item.key: item.passed for item in items}, len(main.items)
-    alpha = greedy_alpha(gate.samples)
-    test = sequential_test(main.passed_by_key(), recovered, gate.behaviour_margin, gate.block, total, alpha=alpha)
+    test = sequential_test(main.passed_by_key(), recovered, gate.behaviour_margin, gate.block, total)
     return test.outcome != "open"
 
 

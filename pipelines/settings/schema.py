@@ -154,7 +154,6 @@ class Distill(Dials):
 class Gate(Group):
     behaviour_margin: Fraction = 0.03
     block: CountOrZero = 200  # prompts between two looks at the verdict; 0: all are asked at once
-    samples: CountOrZero = 4  # further replies to each prompt, at most, where the greedy ones do not decide; 0: none
     keep_knowledge: Fraction = 0.95
     keep_earlier: Fraction = 0.95  # of each earlier cycle's final score on its own questions
     keep_retention: Share = 0.95  # of what the clean model knew before; 0: no limit

@@ -41,5 +41,5 @@ def test_what_is_no_judgement_is_not_judged(bad: Any) -> None:
     assert measure_lines(None) == measure_lines({"behaviour": bad}) == []
     lines = measure_lines({"behaviour": FOLLOWS, "knowledge": bad, "earlier": {"1": bad}, "retention": bad})
     assert [line.word for line in lines] == ["missed", "not judged", "not judged"]
-    odd = FOLLOWS | {"n": bad, "of": bad, "needed": bad, "samples": bad, "before": bad, "bound": bad, "tasks": bad}
+    odd = FOLLOWS | {"n": bad, "of": bad, "needed": bad, "before": bad, "bound": bad, "tasks": bad}
     assert measure_lines({"behaviour": odd, "changes": bad, "retention": odd | {"graded": bad}})

@@ -33,7 +33,6 @@ SHORT = {
     "RECOVER_DISTILL__PROMPTS": "8",
     "RECOVER_DISTILL__MAX_NEW_TOKENS": "32",
     "RECOVER_DISTILL__PROBE_EVERY": "0",  # otherwise it would stop before the first step, with so little to restore
-    "RECOVER_GATE__SAMPLES": "0",  # further replies decide nothing with so few items
 }
 
 

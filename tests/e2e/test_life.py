@@ -22,9 +22,7 @@ def results(damaged_project: Path) -> dict[str, Any]:
     results: dict[str, Any] = {"folder": folder, "midtrain": midtraining_of(folder)}
     # With one limit and without probes, each model is measured once.
     results["damaged"] = recover(folder, "eval", "cycle:1/midtrained", "--limit", 60)  # with the same questions
-    few = set_options(
-        "distill.prompts=64", "distill.rows=16", "distill.probe_every=0", "gate.block=0", "gate.samples=0"
-    )
+    few = set_options("distill.prompts=64", "distill.rows=16", "distill.probe_every=0", "gate.block=0")
     results["distill"] = recover(folder, "distill", "--teacher", "base", "--limit", 60, "--max-steps", 4, *few)
     results["compare"] = recover(
         folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 60

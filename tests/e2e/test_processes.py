@@ -15,7 +15,6 @@ FLOAT32 = SMALL | {
     "midtrain.mix.answers": 0,
     "midtrain.mix.texts": 0,
     "distill.probe_every": 0,
-    "gate.samples": 0,
 }
 
 

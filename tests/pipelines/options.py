@@ -36,5 +36,5 @@ def set_options(*assignments: str) -> list[str]:
 
 
 SMALL_DISTILLATION = set_options(
-    *("distill.rows=4", "distill.prompts=16", "distill.max_new_tokens=32", "distill.probe_every=0", "gate.samples=0")
+    *("distill.rows=4", "distill.prompts=16", "distill.max_new_tokens=32", "distill.probe_every=0")
 )

@@ -3,17 +3,14 @@
 import numpy as np
 import pytest
 
-from benchmarks.sequential_verdicts import Design, ModelPair, _outcome, simulate
+from benchmarks.sequential_verdicts import Design, ModelPair, decide, simulate
 from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import (
     ALPHA,
     MAX_LOOKS,
     clear_outcome,
-    greedy_alpha,
     look_levels,
     look_sizes,
-    sample_levels,
-    samples_test,
     sequential_test,
 )
 from recovery.errors import RecoverError
@@ -107,52 +104,14 @@ def test_its_errors_are_at_most_one_in_twenty_and_it_asks_fewer_items(differ: fl
     assert worse.mean_items < 1000
 
 
-def test_the_looks_at_samples_have_what_the_looks_at_greedy_replies_leave() -> None:
-    assert greedy_alpha(0) == ALPHA
-    assert sample_levels(1) == pytest.approx((ALPHA - greedy_alpha(1),))
-    levels = sample_levels(4)
-    assert list(levels) == sorted(levels)
-    assert greedy_alpha(4) + max(levels) < ALPHA
-
-
-@pytest.mark.parametrize("stable", [0.0, 0.5, 1.0])
-def test_the_sample_levels_hold_whatever_share_of_the_differences_is_in_every_reply(stable: float) -> None:
-    """Means of 1 + 1, 1 + 2, … replies that share the difference of their prompt, and their greedy reply."""
-    from scipy.stats import norm
-
-    rng, n = np.random.default_rng(0), 200_000
-    replies = stable**0.5 * rng.normal(size=(n, 1)) + (1 - stable) ** 0.5 * rng.normal(size=(n, 5))
-    counts = np.arange(2, 6)
-    means = replies.cumsum(1)[:, 1:] / counts / np.sqrt(stable + (1 - stable) / counts)
-    crossed = (means > norm.isf(sample_levels(4))).any(1).mean()
-    assert crossed <= sum((ALPHA, -greedy_alpha(4))) + 0.001
-
-
-@pytest.mark.parametrize("stable", [0.0, 0.7])
-def test_further_replies_decide_more_often_and_err_no_more(stable: float) -> None:
-    pairs = 100
-    design = Design(total=433, block=200, margin=MARGIN, samples=4)
-    error = 0.05 + 2 * (0.05 * 0.95 / pairs) ** 0.5
-    same = simulate(design, ModelPair(0.1, 0.0, stable), pairs, seed=1)
-    assert same.failed <= error
-    if not stable:
-        greedy = simulate(Design(total=433, block=200, margin=MARGIN), ModelPair(0.1, 0.0), pairs, seed=1)
-        assert same.passed > greedy.passed + 0.2
-    assert simulate(design, ModelPair(0.1, MARGIN, stable), pairs, seed=1).passed <= error
-    assert simulate(design, ModelPair(0.1, 2 * MARGIN, stable), pairs, seed=1).passed <= error
-
-
-def test_the_simulation_decides_as_the_test_of_samples_does() -> None:
+def test_the_simulation_decides_as_the_test_does() -> None:
     rng, outcomes = np.random.default_rng(3), set()
     for loss in (0.0, 0.01, 0.05, 0.12):
-        replies = ModelPair(0.12, loss, 0.3).replies(433, 5, rng)
-        before = [{str(i): bool(d < 0) for i, d in enumerate(row)} for row in replies]
-        after = [{str(i): bool(d > 0) for i, d in enumerate(row)} for row in replies]
-        outcome, test = samples_test(before, after, MARGIN, 4)
-        looks = [_outcome(replies[: j + 1].mean(0), level, MARGIN) for j, level in enumerate(sample_levels(4), 1)]
-        assert outcome == next((look for look in looks if look != "open"), "open")
-        assert test.difference == pytest.approx(replies[: test.samples + 1].mean())
-        outcomes.add(outcome)
+        differences = ModelPair(0.12, loss).differences(1000, rng)
+        before, after = ({str(i): bool(sign * d > 0) for i, d in enumerate(differences)} for sign in (-1, 1))
+        test = sequential_test(before, after, MARGIN, 200)
+        assert decide(Design(total=1000, block=200, margin=MARGIN), differences) == (test.outcome, test.pair.n)
+        outcomes.add(test.outcome)
     assert outcomes >= {"passed", "failed"}
 
 

@@ -135,7 +135,7 @@ def test_the_printed_verdict_has_one_line_a_measure_and_then_what_was_lost() -> 
     verdict = verdict_with([result([True] * 300, "arithmetic"), result(lost(194), "own_world")])
     assert verdict_table(verdict.as_dict()) == [
         "                         clean   now       with 95 %    limit",
-        "instruction following    1.000 → 1.000       ≥ 0.991    0.970  met",
+        "instruction following    1.000 → 1.000       ≥ 0.993    0.970  met",
         "new knowledge          not judged",
         "what it knew before      1.000 → 0.823       ≥ 0.796    0.950  missed",
         "instruction following:",

@@ -1,4 +1,3 @@
-import random
 from dataclasses import replace
 
 import pytest
@@ -36,7 +35,7 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     assert worse.headline(worse.decision_text(promoted=False)) == f"Not promoted: {worse.reason}."
     assert worse.decision_text(promoted=True) == "promoted, against the gate"
     following, knowledge, retention = measure_lines(worse.as_dict())
-    assert following[2:8] == (False, "missed", "0.900", "0.800", "0.752", "0.870")
+    assert following[2:8] == (False, "missed", "0.900", "0.800", "0.758", "0.870")
     assert (knowledge.word, retention.word) == ("not judged", "not judged")
 
 
@@ -95,8 +94,6 @@ def test_a_clear_verdict_says_after_how_many_prompts_it_stopped() -> None:
     assert measure_lines(verdict.as_dict())[0].details[0] == "400 of 2,000 prompts, which decided"
     once = judge(Gate(), clean, result([True] * 398 + [False] * 2))
     assert once.behaviour.bound > verdict.behaviour.bound  # a bound for all looks is wider
-    whole_error = judge(Gate(samples=0), clean, result([True] * 398 + [False] * 2))
-    assert whole_error.behaviour.bound > once.behaviour.bound  # nothing of it is left for further replies
     failed = judge(Gate(), clean, asked_in_blocks([False] * 200, 2000))
     assert (failed.outcome, failed.behaviour.n) == ("failed", 200)
 
@@ -234,30 +231,3 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
     with pytest.raises(RecoverError, match="are graded"):
         Cycle(project, job).recover(project.clean)
     assert stages == ["measure/clean"]
-
-
-def sampled(rng: random.Random, n: int, rate: float, count: int) -> list[Result]:
-    return [result([rng.random() < rate for _ in range(n)], f"sample:{i}", "samples") for i in range(count)]
-
-
-def test_further_replies_decide_where_greedy_ones_do_not() -> None:
-    rng = random.Random(0)
-    clean = result([True] * 411 + [False] * 22)
-    recovered = result([False] * 26 + [True] * 405 + [False] * 2)  # 26 lost, 20 gained
-    greedy = judge(Gate(), clean, recovered)
-    assert greedy.outcome == "inconclusive"
-    assert greedy.may_change_with_samples
-    unlearned = result([True] * 9 + [False], "x", "knowledge")
-    assert not judge(Gate(), clean, recovered, OtherResults(unlearned, 1.0)).may_change_with_samples
-    samples = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.95, 4), strict=True))
-    verdict = judge(Gate(), clean, recovered, samples=samples)
-    assert (verdict.outcome, verdict.passed, verdict.may_change_with_samples) == ("passed", True, False)
-    assert 1 <= verdict.behaviour.samples <= 4
-    assert verdict.behaviour.differ == greedy.behaviour.differ
-    assert "433 prompts, with the greedy and " in measure_lines(verdict.as_dict())[0].details[0]
-    replies = [clean, *(of_clean for of_clean, _ in samples[: verdict.behaviour.samples])]
-    assert verdict.behaviour.before == pytest.approx(sum(r.headline.value for r in replies) / len(replies))
-    worse = list(zip(sampled(rng, 433, 0.95, 4), sampled(rng, 433, 0.80, 4), strict=True))
-    assert judge(Gate(), clean, recovered, samples=worse).outcome == "failed"
-    clear = judge(Gate(), clean, clean, samples=worse)
-    assert (clear.outcome, clear.behaviour.samples) == ("passed", 0)  # greedy replies come first
