@@ -18,13 +18,6 @@ from pipelines.project.locations import find_root
 LARGE_MODEL_BYTES = 20e9  # a model of 8 billion parameters from the hub
 SMALL_MODEL_BYTES = 0.2e9  # a cycle of the built-in model
 VLLM_SECONDS = 120.0
-EXTRAS = {
-    "postgres": "the database can only be SQLite, on one machine",
-    "store": "a store for several machines can only be a folder",
-    "documents": "HTML, PDF, Word and Parquet files are skipped",
-    "bench": "the benchmarks cannot compare with other libraries",
-}  # impact of each missing extra
-REINSTALL = "install recover again, in a fresh virtual environment"
 
 
 @dataclass(frozen=True)
@@ -44,7 +37,6 @@ def examine(folder: Path | None) -> list[Finding]:
     project = find_root(folder)
     checks: dict[str, Callable[[], Finding]] = {
         "python": _python,
-        "libraries": _libraries,
         "built-in model": _built_in_model,
         "gpu": _gpu,
         "vllm": _vllm,
@@ -53,15 +45,14 @@ def examine(folder: Path | None) -> list[Finding]:
         "punkt": _punkt,
         "hub": _hub,
     }
-    declared = metadata.metadata("recover").get_all("Provides-Extra") or []
-    checks |= {f"[{extra}]": partial(_extra, extra) for extra in EXTRAS if extra in declared}
     findings = []
     for name, check in checks.items():
         try:
             findings.append(check())
         except Exception as error:  # a broken library can fail in any way
             detail = f"{type(error).__name__}: {error}".splitlines()[0]
-            findings.append(Finding(name, False, detail, "unknown, because the check failed", REINSTALL))
+            fix = "install recover again, in a fresh virtual environment"
+            findings.append(Finding(name, False, detail, "unknown, because the check failed", fix))
     return findings
 
 
@@ -73,32 +64,6 @@ def _python() -> Finding:
     fix = "use a newer Python: make PYTHON=python3.12 demo, or a new virtual environment"
     ok, detail = sys.version_info >= (3, 11), platform.python_version()
     return Finding("python", ok, detail, "recover does not run", fix, required=True)
-
-
-def _libraries() -> Finding:
-    unmet = unmet_requirements()
-    detail = ", ".join(unmet) or f"recover {metadata.version('recover')} has all it needs"
-    return Finding("libraries", not unmet, detail, "commands that need them fail", REINSTALL, required=True)
-
-
-def unmet_requirements(extra: str = "") -> list[str]:
-    """The requirements of recover, or of one of its extras, that are not installed in a supported version."""
-    from packaging.requirements import Requirement
-
-    unmet = []
-    for requirement in map(Requirement, metadata.requires("recover") or []):
-        in_core = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        in_extra = requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
-        if not (in_extra and not in_core if extra else in_core):
-            continue
-        try:
-            version = metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
-            unmet.append(f"{requirement.name} is missing")
-            continue
-        if not requirement.specifier.contains(version, prereleases=True):
-            unmet.append(f"{requirement.name} is {version}, not {requirement.specifier}")
-    return unmet
 
 
 def _built_in_model() -> Finding:
@@ -201,9 +166,3 @@ def _hub() -> Finding:
     ok = is_reachable(address)
     fix = "check the network and the proxy, or name a mirror with HF_ENDPOINT"
     return Finding("hub", ok, f"{address} {'answers' if ok else 'does not answer'}", impact, fix)
-
-
-def _extra(extra: str) -> Finding:
-    unmet = unmet_requirements(extra)
-    detail = ", ".join(unmet) or "installed"
-    return Finding(f"[{extra}]", not unmet, detail, EXTRAS[extra], f"pip install 'recover[{extra}]'")

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import tomllib
-from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +11,6 @@ from click.testing import Result
 
 from pipelines import doctor
 from tests.pipelines.options import recover
-
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 @pytest.fixture(autouse=True)
@@ -70,14 +66,6 @@ def test_the_record_that_the_settings_name_is_checked(tmp_path: Path) -> None:
     assert "must be a database URL" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
 
 
-def test_requirements_are_compared_with_installed_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    requirements = ["click>=1", "click>=99", "no-such-thing>=1", 'alembic>=99; extra == "postgres"']
-    monkeypatch.setattr(metadata, "requires", lambda _: requirements)
-    click_version = metadata.version("click")
-    assert doctor.unmet_requirements() == [f"click is {click_version}, not >=99", "no-such-thing is missing"]
-    assert doctor.unmet_requirements("postgres") == [f"alembic is {metadata.version('alembic')}, not >=99"]
-
-
 def test_a_vllm_that_cannot_be_imported_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").write_text("raise ImportError('libcudart.so.13: cannot open')")
@@ -97,8 +85,3 @@ def test_a_check_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "_gpu", broken)
     gpu = next(finding for finding in doctor.examine(tmp_path) if finding.name == "gpu")
     assert (gpu.ok, gpu.detail) == (False, "OSError: libtorch.so: wrong ELF class")
-
-
-def test_every_extra_has_an_impact() -> None:
-    declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
-    assert set(declared) - {"dev", "test", "vllm"} <= set(doctor.EXTRAS)
