@@ -7,22 +7,25 @@ from collections import Counter
 from collections.abc import Sequence
 
 ARTICLES = {"a", "an", "the"}
-HEDGES = {"or", "nor", "或"}  # next to the reference they retract it
+HEDGES = {"or", "nor"}  # next to the reference they retract it
 # Only before it: after it they deny something else, or start a sentence.
-DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent", "不"}
-SKIPPED = {"be", "been", "是"}  # between such a word and the reference: "it cannot be blue"
+DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent"}
+SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
 
 # Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces between words: each character is one here.
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff]")
+UNSPACED_HEDGES = ("或", "还是", "還是", "หรือ")
+UNSPACED_DENIALS_BEFORE = ("不是", "并非", "並非", "ไม่ใช่")
+UNSPACED_DENIALS_AFTER = ("ではない", "ではありません", "じゃない")
 
 # An "a" at the end of a reference is no article: "Vitamin A". But it is in "Beautiful Mind, A".
-LABELLED = re.compile(r"(?:^\W*|[^\W_][ -]+\W*)a[^\w+#]*$", re.IGNORECASE)
+LABELLED = re.compile(r"(?:^\W*|[^\W_][ -]+)a[^\w+#)-]*$", re.IGNORECASE)
 # Where it is the whole reference: a capital before no word, since "A dog" says something else.
-LABEL = re.compile(r"(?<![\w'’])A(?![\w'’+#]|[ -](?!is\b)\w)")
+LABEL = re.compile(r"(?<![\w'’])A(?![\w'’+#-]| (?!is\b)\w)")
 
 # 3.5, 12:30, -5: each is one word. A date with two points is three, so that its year can be matched.
 NUMBER_SIGNS = re.compile(r"(?<![\d.:])\d+(?P<mark>[.:])\d+(?![.:]?\d)|(?<![\w-])(?P<minus>-)(?=\d)")
-LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?![\w+#])")  # C++, C#
+LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
 ZERO_DECIMALS = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; but 12.000, with digit grouping, is not 12
 
 # How many words that are not in the question may come before the reference. Enough for "I believe that it was …",
@@ -39,6 +42,7 @@ def _words(text: str) -> list[str]:
     text = unicodedata.normalize("NFKD", text).casefold().replace("\N{MINUS SIGN}", "-")
     text = re.sub(r"[\u0300-\u036f'’]|(?<=\d),(?=\d{3})", "", text)
     text = ZERO_DECIMALS.sub("", unicodedata.normalize("NFC", text))
+    text = LETTER_SIGNS.sub(r"\g<0> ", text)
     signs = {match.start(match.lastgroup or 0) for match in NUMBER_SIGNS.finditer(text)}
     signs |= {i for match in LETTER_SIGNS.finditer(text) for i in range(*match.span())}
     spaced = "".join(" " if i not in signs and unicodedata.category(c)[0] in "PSZC" else c for i, c in enumerate(text))
@@ -66,8 +70,14 @@ def matches(reply: str, reference: str, question: str = "") -> bool:
     asked = set(normalized_words(question))
     before = [word for word in reply_words[:start] if word not in asked]
     leading = [word for word in reply_words[:start] if word not in SKIPPED]
-    previous, following = set(leading[-1:]), set(reply_words[start + len(target) : start + len(target) + 1])
-    return count_words(before) <= WORDS_BEFORE and not previous & (HEDGES | DENIALS) and not following & HEDGES
+    following = reply_words[start + len(target) :]
+    is_retracted = bool(
+        set(leading[-1:]) & (HEDGES | DENIALS)
+        or set(following[:1]) & HEDGES
+        or "".join(reply_words[:start]).endswith(UNSPACED_HEDGES + UNSPACED_DENIALS_BEFORE)
+        or "".join(following).startswith(UNSPACED_HEDGES + UNSPACED_DENIALS_AFTER)
+    )
+    return count_words(before) <= WORDS_BEFORE and not is_retracted
 
 
 def f1(reply: str, reference: str) -> float:

@@ -31,7 +31,7 @@ ANSWERS = "answers"  # the task of conversations
 MIN_CONTEXT_WORDS = 3  # with less context a name can only be guessed
 CLOZES_PER_PASSAGE = 4
 
-NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?!\w)")
 NAMES = re.compile(r"[A-Z][\w'’-]*(?: [A-Z][\w'’-]*)*")
 SENTENCE_START = re.compile(r"(?:^|[.!?\n\"“(*#>-])\s*$")  # here a capital letter does not mark a name
 

@@ -14,7 +14,7 @@ from typing import Any
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
 from evals.subject import Subject, strip_thinking
-from evals.suites.answer_grading import normalized_words
+from evals.suites.answer_grading import count_words, normalized_words
 from evals.suites.knowledge import Question, matches_reference
 from pipelines.documents.corpus import Corpus
 from pipelines.documents.passages import interleaved_passages
@@ -115,9 +115,12 @@ def rejection_reason(draft: Draft) -> str:
     """Why a draft is dropped, "" if it is not."""
     question, answer = normalized_words(draft.question), normalized_words(draft.answer)
     text = normalized_words(draft.passage)
-    if not draft.question.rstrip().endswith(("?", "？", "؟")) or len(draft.question.split()) < 3:
+    if (
+        not draft.question.rstrip().endswith(("?", "？", "؟"))
+        or max(count_words(question), len(draft.question.split())) < 3
+    ):
         return "not a question"
-    if not answer or len(answer) > MAX_ANSWER_WORDS:
+    if not answer or count_words(answer) > MAX_ANSWER_WORDS:
         return "the answer is empty or too long"
     if REFERS_TO_PASSAGE.search(draft.question):
         return "refers to the passage"
@@ -125,7 +128,7 @@ def rejection_reason(draft: Draft) -> str:
         return "the question contains the answer"
     if not _contains(text, answer):
         return "the passage does not contain the answer"
-    if longest_shared_run(question, text) >= MAX_COPIED_WORDS:
+    if count_words(longest_shared_run(question, text)) >= MAX_COPIED_WORDS:
         return "copies the passage's wording"
     return ""
 
@@ -137,9 +140,10 @@ def is_same_question(first: Draft, second: Draft) -> bool:
     return len(words & other_words) >= MIN_SHARED_WORDS * len(words | other_words)
 
 
-def longest_shared_run(first: list[str], second: list[str]) -> int:
+def longest_shared_run(first: list[str], second: list[str]) -> list[str]:
     """Of consecutive words."""
-    return SequenceMatcher(None, first, second, autojunk=False).find_longest_match().size
+    match = SequenceMatcher(None, first, second, autojunk=False).find_longest_match()
+    return first[match.a : match.a + match.size]
 
 
 def _contains(text: list[str], run: list[str]) -> bool:

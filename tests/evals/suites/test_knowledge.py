@@ -57,6 +57,10 @@ WHO = "Who founded Orlan?"
         ("It was A Beautiful Mind", "Beautiful Mind, A"),
         ("It is written in C++, I think.", "C++"),
         ("They gave it an A+.", "A+"),
+        ("It is written in C++17.", "C++"),
+        ("A Tale of Two Cities", "Tale of Two Cities (A)"),
+        ("x+(y-1)", "x + (y - 1)"),
+        ("不，巴黎", "巴黎"),
     ],
 )
 def test_right_answers(reply: str, reference: str) -> None:
@@ -90,6 +94,12 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("x " * 50_000 + "Ada Brenn", "Ada Brenn"),
         ("?", "!"),
         ("不是巴黎", "巴黎"),
+        ("巴黎还是伦敦", "巴黎"),
+        ("東京ではない", "東京"),
+        ("ไม่ใช่กรุงเทพ", "กรุงเทพ"),
+        ("กรุงเทพหรือเชียงใหม่", "กรุงเทพ"),
+        ("They got an A.", "A-"),
+        ("They got an A-.", "A"),
         ("かぎ", "かき"),
         ("Vitamin C", "Vitamin A"),
         ("Hepatitis B", "Hepatitis A"),

@@ -12,6 +12,7 @@ from evals.suites.suite_measurement import measure
 from evals.suites.training_texts import (
     WINDOW,
     Cloze,
+    _starts_with,
     find_clozes,
     has_conversations,
     measure_answers,
@@ -46,11 +47,13 @@ def test_clozes_are_first_mentions_of_names_and_numbers() -> None:
         ("It took in 1,234,567.8, they say", "1,234,567.8"),
         ("It was sold for 3.5 each", "3.5"),
         ("It was closed in 1997.", "1997"),
-        ("It was closed in 12,34 or so", "12"),
+        ("It was closed in 12,34 or so", "12,34"),
+        ("It was opened on 12.05.2021, at noon", "12.05.2021"),
     ],
 )
 def test_the_end_of_a_number(text: str, number: str) -> None:
     assert [cloze.target for cloze in find_clozes(text)][:1] == [number]
+    assert _starts_with(text[text.index(number) :], number), "a cloze accepts how its own text goes on"
 
 
 def test_numbers_of_a_list_are_separate() -> None:

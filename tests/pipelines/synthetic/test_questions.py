@@ -54,8 +54,8 @@ def test_why_a_draft_is_rejected(question: str, answer: str, reason: str) -> Non
 
 
 def test_the_longest_shared_run() -> None:
-    assert longest_shared_run(list("abcd"), list("xbcyabc")) == 3
-    assert longest_shared_run([], ["a"]) == 0
+    assert longest_shared_run(list("abcd"), list("xbcyabc")) == list("abc")
+    assert longest_shared_run([], ["a"]) == []
 
 
 def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
