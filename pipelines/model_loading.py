@@ -18,7 +18,7 @@ from recovery.engines.served_model import identify, linear_layers, serve_command
 from recovery.engines.servers import Server, Unavailable, is_address, parse_addresses
 from recovery.errors import RecoverError
 from recovery.hardware import give_back_freed_memory, has_bfloat16
-from recovery.models.adapters import Adapter, base_of, trains_base_weights
+from recovery.models.adapters import Adapter, base_of, saved_biases, saved_modules
 from recovery.models.students import Student, load_chat, load_student, parameters_of
 from recovery.processes import SharedEngine
 
@@ -42,7 +42,7 @@ def frozen_dtype(path: str, bf16: bool | None = None) -> torch.dtype:
 
 def load_trained(path: str, adapter: Adapter | None, *, bf16: bool) -> Student:
     """A model to train: its trained weights in float32, those below an adapter as frozen models have them."""
-    is_frozen_below = not trains_base_weights(path) if base_of(path) else adapter is not None
+    is_frozen_below = not (saved_modules(path) or saved_biases(path)) if base_of(path) else adapter is not None
     dtype = frozen_dtype(path, bf16) if is_frozen_below else torch.float32
     return load_student(path, adapter=adapter, dtype=dtype, device=device())
 

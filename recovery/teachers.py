@@ -31,7 +31,9 @@ from recovery.models.adapters import (
     check_head_unchanged,
     check_weights,
     preserve_adapter_state,
+    refusing_missing_weights,
     same_model,
+    saved_biases,
     trains_biases,
 )
 from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
@@ -200,7 +202,12 @@ class AdapterTeacher:
         self._student, self.reference = student, reference
         self._name = f"teacher_{len(student.model.peft_config)}"
         check_weights(reference)
-        with preserve_adapter_state(student.model):
+        if saved_biases(reference) or trains_biases(student.model):
+            raise RecoverError(
+                f"The teacher's adapter {reference} or the student's trains biases of the base, so they cannot share "
+                "it. Load the teacher from its checkpoint."
+            )
+        with preserve_adapter_state(student.model), refusing_missing_weights(reference, base):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
         check_head_unchanged(student.model, reference)
         disable_dropout(student.model)

@@ -17,14 +17,14 @@ from pipelines.project.project import Project
 from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.interpolation import merge
-from recovery.models.students import checkpoint_metadata, load_student, save_student
+from recovery.models.students import checkpoint_metadata, has_no_files, load_student, save_student
 
 
 def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, *, adapter: bool) -> str:
     """Write weights, tokenizer and model card into a folder, or to an address; adapters are merged unless `adapter`.
     Returns "full" or "adapter"."""
     remote = RemoteFolder(to) if isinstance(to, str) else None
-    is_empty = remote.is_empty() if remote else not Path(to).exists() or not any(Path(to).iterdir())
+    is_empty = remote.is_empty() if remote else not Path(to).exists() or has_no_files(Path(to))
     if not is_empty:
         raise RecoverError(f"The folder {remote.label if remote else to} is not empty. Name another one with --to.")
     if remote is None:

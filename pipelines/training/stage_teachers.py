@@ -16,7 +16,14 @@ from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompt
 from pipelines.teacher_choice import Itself, Served
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
-from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model
+from recovery.models.adapters import (
+    Adapter,
+    base_of,
+    preserve_adapter_state,
+    same_model,
+    saved_biases,
+    trains_biases,
+)
 from recovery.models.chat_template import Chat, added_tokens
 from recovery.models.students import Student, load_chat, load_student
 from recovery.recipes import Recipe, signal_of
@@ -148,7 +155,8 @@ def _load(student: Student, path: str, bf16: bool) -> FrozenTeacher | AdapterOff
     below, base = student.adapter_base, base_of(path)
     if can_switch_to(student, path):
         return AdapterOffTeacher(student, path)
-    if below and base and same_model(below, base):
+    shares_base = below and base and same_model(below, base)
+    if shares_base and not trains_biases(student.model) and not saved_biases(path):
         return AdapterTeacher(student, path)
     teacher = FrozenTeacher(path, dtype=frozen_dtype(path, bf16), device=device())
     teacher.bind_student(student)

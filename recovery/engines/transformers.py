@@ -100,14 +100,23 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[int]]:
-        """Return indices of prompts of similar length, as many per batch as there is memory for, and at least one."""
-        budget = _memory_budget(self.student.device)
+        """Return indices of prompts of similar length, as many per batch as there is memory for, and at least one.
+
+        Prompts whose replies the last learned position may end are batched with others of their length alone."""
+        budget, positions = _memory_budget(self.student.device), learned_positions(self.student.causal)
+        if positions is not None and (longest := max(map(len, prompts), default=0)) > positions:
+            raise RecoverError(
+                f"A prompt of {longest:,} tokens is longer than the {positions:,} that {self.student.path} can read. "
+                "Leave it out, or choose a model with a longer context."
+            )
         # The cache of one token is measured: model families differ too much to compute it from their configs.
         bytes_each = bytes_per_token(self._prefill_batch([[self.student.chat.pad_id]])[1])
         batches: list[list[int]] = []
         for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
             rows = len(batches[-1]) if batches else self.max_rows
-            if rows == self.max_rows or (rows + 1) * (len(prompts[i]) + max_new_tokens) * bytes_each > budget:
+            is_full = rows == self.max_rows or (rows + 1) * (len(prompts[i]) + max_new_tokens) * bytes_each > budget
+            may_end = positions is not None and len(prompts[i]) + max_new_tokens > positions + 1
+            if is_full or (may_end and len(prompts[batches[-1][0]]) < len(prompts[i])):
                 batches.append([])
             batches[-1].append(i)
         return batches
@@ -115,7 +124,9 @@ class TransformersEngine:
     def _generate_batch(
         self, prompts: list[list[int]], sampling: Sampling, uniforms: Tensor, update: Update
     ) -> list[Generation]:
-        sampling = replace(sampling, max_new_tokens=self._room(prompts, sampling.max_new_tokens))
+        if positions := learned_positions(self.student.causal):  # the last token is not read again
+            room = positions + 1 - max(map(len, prompts))
+            sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
         device, shape = self.student.device, (len(prompts), sampling.max_new_tokens)
         ends = torch.tensor(sorted(self.student.chat.eos_ids), device=device)
         sampled = torch.zeros(shape, dtype=torch.long, device=device)
@@ -152,18 +163,6 @@ class TransformersEngine:
                 sampled.tolist(), logprobs.tolist(), counts.tolist(), finished.tolist(), strict=True
             )
         ]
-
-    def _room(self, prompts: list[list[int]], new_tokens: int) -> int:
-        """How many tokens may follow these prompts, of nearly one length; the last token is not read again."""
-        longest, positions = max(map(len, prompts)), learned_positions(self.student.causal)
-        if positions is None:
-            return new_tokens
-        if longest > positions:
-            raise RecoverError(
-                f"A prompt of {longest:,} tokens is longer than the {positions:,} that {self.student.path} can read. "
-                "Leave it out, or choose a model with a longer context."
-            )
-        return min(new_tokens, positions + 1 - longest)
 
     def _decoder(self, prompts: list[list[int]], cache: Any, new_tokens: int) -> GrowingDecoder | FixedDecoder:
         mask = _mask(prompts, self.student.device)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from recovery.errors import RecoverError, first_line
 from recovery.lab import installed_base_path
@@ -50,23 +51,36 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
 
     check_weights(folder)
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "Found missing adapter keys")  # peft would change nothing there
+        with refusing_missing_weights(folder, base):
             model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
     except torch.OutOfMemoryError:
         raise
+    except RuntimeError as error:
+        raise RecoverError(
+            f"The adapter in {folder} does not fit {base} ({first_line(error)}). If it added tokens, merge it into its "
+            "base, and use the merged model instead."
+        ) from error
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RecoverError(
+            f"The adapter in {folder} cannot be loaded ({first_line(error)}). Save it again with peft's "
+            "save_pretrained."
+        ) from error
+    check_head_unchanged(model, folder)
+    return _record_base(base, model)
+
+
+@contextmanager
+def refusing_missing_weights(folder: str, base: str) -> Iterator[None]:
+    """Raise where peft only warns, and would change nothing in the layers that an adapter has no weights for."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Found missing adapter keys")
+            yield
     except UserWarning as error:
         raise RecoverError(
             f"The adapter in {folder} lacks weights of layers of {base}, or has other names for them: it belongs to "
             "another model, or was renamed. Save it again from the model that it was trained on."
         ) from error
-    except (RuntimeError, ValueError, KeyError) as error:
-        raise RecoverError(
-            f"The adapter in {folder} does not fit {base} ({first_line(error)}). If it added tokens, merge it into its "
-            "base, and use the merged model instead."
-        ) from error
-    check_head_unchanged(model, folder)
-    return _record_base(base, model)
 
 
 def check_weights(folder: str | Path) -> None:
@@ -131,7 +145,7 @@ def base_of(reference: str) -> str | None:
 def read_json(file: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise RecoverError(f"The file {file} is not valid JSON ({error}). Fix or delete it.") from error
 
 
@@ -161,10 +175,14 @@ def trains_biases(model: Any) -> bool:
     return getattr(model.peft_config[LOADED], "bias", "none") != "none"
 
 
-def trains_base_weights(folder: str) -> bool:
-    """Whether a saved adapter trains weights or biases of the base beside its own."""
-    settings = read_json(Path(folder) / "adapter_config.json")
-    return bool(settings.get("modules_to_save")) or settings.get("bias", "none") != "none"
+def saved_biases(folder: str) -> bool:
+    """The same of a saved adapter."""
+    return bool(read_json(Path(folder) / "adapter_config.json").get("bias", "none") != "none")
+
+
+def saved_modules(folder: str) -> bool:
+    """Whether a saved adapter has whole weights of the base beside its own."""
+    return bool(read_json(Path(folder) / "adapter_config.json").get("modules_to_save"))
 
 
 def check_plain_lora(model: Any) -> None:

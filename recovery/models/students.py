@@ -23,6 +23,7 @@ from recovery.models.chat_template import Chat
 from recovery.samples import Batch
 
 FORMAT = 1
+PARTIAL = ".partial"  # of what is being written
 HEAD_CHECK_TOKENS = 8
 
 
@@ -304,9 +305,9 @@ def _cannot_load(what: str, reference: str, error: Exception) -> RecoverError:
 def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
     """Write a checkpoint under another name and rename it, so that it is always complete or absent.
 
-    An empty folder, which may be where a disk is mounted, stays, and the files are moved into it."""
-    is_kept = folder.is_dir() and not any(folder.iterdir())
-    partial = folder / ".partial" if is_kept else folder.with_name(folder.name + ".partial")
+    An empty folder, which may be where a disk is mounted, stays, and the complete files are moved into it."""
+    is_kept = folder.is_dir() and has_no_files(folder)
+    partial = folder / PARTIAL if is_kept else folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     metadata: dict[str, Any] = {"format": FORMAT, "kind": "full", "separator": student.chat.separator, **extra}
@@ -327,6 +328,11 @@ def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
     if folder.exists():
         shutil.rmtree(folder)
     partial.rename(folder)
+
+
+def has_no_files(folder: Path) -> bool:
+    """But for what a save that failed may have left."""
+    return all(file.name == PARTIAL for file in folder.iterdir())
 
 
 def checkpoint_metadata(folder: str | Path) -> dict[str, Any]:

@@ -361,6 +361,9 @@ def test_an_adapter_that_trains_biases_is_not_switched_off(tmp_path: Path) -> No
     assert not can_switch_to(biases, base)
     with pytest.raises(RecoverError, match="biases"):
         AdapterOffTeacher(biases, base)
+    for student, teacher in ((plain, biases), (biases, plain)):
+        with pytest.raises(RecoverError, match="biases of the base"):
+            AdapterTeacher(student, teacher.path)
 
 
 def test_weights_beside_an_adapter_are_trained_in_float32(
@@ -379,8 +382,11 @@ def test_weights_beside_an_adapter_are_trained_in_float32(
         (lambda folder: (folder / "adapter_config.json").write_text("{"), "adapter_config.json is not valid JSON"),
         (lambda folder: (folder / "recover.json").write_text("{"), "recover.json is not valid JSON"),
         (lambda folder: (folder / WEIGHTS).rename(folder / "adapter_model.bin"), "Pickled weights are not loaded"),
-        (lambda folder: change_json(folder / "adapter_config.json", peft_type="NEW"), "does not fit"),
-        (lambda folder: change_json(folder / "adapter_config.json", target_modules=["qkv"]), "does not fit"),
+        (lambda folder: change_json(folder / "adapter_config.json", peft_type="NEW"), "cannot be loaded"),
+        (lambda folder: change_json(folder / "adapter_config.json", target_modules=["qkv"]), "cannot be loaded"),
+        (lambda folder: change_json(folder / "adapter_config.json", r="x"), "cannot be loaded"),
+        (lambda folder: (folder / "adapter_config.json").write_text("[1]"), "is not valid JSON"),
+        (lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:99]), "cannot be loaded"),
         (lambda folder: change_json(folder / "adapter_config.json", base_model_name_or_path=None), "is missing"),
         (lambda folder: rename_weights(folder, "self_attn", "attention"), "lacks weights of layers of"),
     ],

@@ -191,5 +191,7 @@ def test_replies_end_with_the_learned_positions(tmp_path: Path) -> None:
     engine = TransformersEngine(load_student(str(tmp_path), frozen=True))
     [reply] = engine.generate([[5] * 12], Sampling(40, temperature=0.0))
     assert reply.finished or len(reply.tokens) == 5  # the last token is not read again
+    alone, beside = engine.generate([[5, 6]], Sampling(10)), engine.generate([[5, 6], [5] * 12], Sampling(10))
+    assert beside[0] == alone[0]
     with pytest.raises(RecoverError, match="17 tokens is longer than the 16"):
         engine.generate([[5] * 17], Sampling(4))
