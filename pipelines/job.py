@@ -117,7 +117,7 @@ def store_file(project: Project, file: Path | None, kind: Literal["questions", "
         return None
     content = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     copy = project.home / kind / content / file.name
-    if not copy.is_file():  # it may be the file itself
+    if copy != file.resolve():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
     return copy

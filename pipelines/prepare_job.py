@@ -261,8 +261,9 @@ def teachers_in_memory(
             midtraining.append(base)
         if promoted and midtrain.mix.earlier > 0:
             midtraining.append(promoted)
-    distills = request.command != "midtrain" and chosen_recipe(settings.distill).scores_with_teacher
-    if not distills or isinstance(teacher, Served):
+    chosen = chosen_recipe(settings.distill)
+    needs_teacher = request.command != "midtrain" and (chosen.scores_with_teacher or chosen.continued)
+    if not needs_teacher or isinstance(teacher, Served):
         return midtraining, []
     named = [
         reference if Path(reference).is_dir() or is_hub_id(reference) else base

@@ -88,12 +88,12 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             log.warning(f"Read only the first {MAX_ROWS:,} rows of {path}")
             break
         try:
-            conversation = training_conversation(row)
+            conversation, has_turns = training_conversation(row), _has_turns(row)
         except ValueError:
-            conversation = None
+            conversation, has_turns = None, True
         conversations += [_storable(conversation)] if conversation else []
         left_out += conversation is None
-        if number < FIRST and not conversations and not _has_turns(row):
+        if number < FIRST and not conversations and not has_turns:
             return []  # it is none of the formats
     if left_out:
         log.warning(
@@ -104,9 +104,10 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
 
 
 def _has_turns(row: Any) -> bool:
-    """Whether a row has the fields of a conversation, if perhaps nothing in them."""
+    """Whether a row has a question, or the fields of a conversation with perhaps nothing in them."""
     fields = row.keys() if isinstance(row, dict) else set[str]()
-    return bool(fields & {*TURNS, "chosen"} or (fields & set(QUESTIONS) and fields & set(ANSWERS)))
+    is_pair = bool(fields & set(QUESTIONS) and fields & set(ANSWERS))
+    return bool(fields & {*TURNS, "chosen"}) or is_pair or (isinstance(row, dict) and bool(turns_of(row)))
 
 
 def _storable(conversation: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def rows_of(path: Path) -> Iterator[Any]:
         return
     if suffix == ".json":
         with suppress(Unreadable):  # perhaps JSON lines under another name
-            yield from json_rows(path)
+            yield from (row for row in json_rows(path) if row is not None)
             return
     with suppress(Unreadable):
         yield from (row for row in json_line_rows(path) if row is not None)

@@ -21,6 +21,7 @@ MAX_CHARACTERS = 1 << 18  # of a document; a longer one becomes several, split b
 # Bytes that are read at once: a parsed page takes many times the memory of its text.
 MAX_PAGE_BYTES, MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
 TEXT_FIELDS = ("text", "content", "document", "passage", "body", "article", "markdown")
+METADATA_FIELDS = ("id", "url", "title", "name", "source", "date", "timestamp", "language", "meta", "metadata")
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
 MAX_LINE_BYTES = 16 << 20
@@ -134,7 +135,7 @@ def row_text(row: Any) -> str:
         fields = {str(name).lower(): value for name, value in row.items()}
         texts = [fields[name] for name in TEXT_FIELDS if name in fields]
         body = next((text for text in texts if isinstance(text, str) and text.strip()), None)
-        if body is None and any(not has_content(text) for text in texts):
+        if texts and not any(has_content(fields[name]) for name in fields.keys() - set(METADATA_FIELDS)):
             return ""
         if body is None:
             return "\n".join(f"{name}: {_as_text(value)}" for name, value in row.items() if has_content(value))
@@ -155,19 +156,20 @@ def read_csv(file: Path) -> Iterator[str]:
             header = text.readline(MAX_LINE_BYTES)
             delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
             lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
-            yield from row_documents(_whole_rows(csv.DictReader(lines, delimiter=delimiter, restkey="more")))
+            yield from row_documents(_whole_rows(csv.DictReader(lines, delimiter=delimiter)))
         except UnicodeError as error:
             raise Unreadable(NOT_UTF8) from error
         except csv.Error as error:
             raise Unreadable(f"not a table of comma-separated values: {error}") from error
 
 
-def _whole_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _whole_rows(rows: Iterable[dict[Any, Any]]) -> Iterator[dict[str, Any]]:
     """Skip rows with more cells than the header, whose text was cut at a comma, and report them as Unreadable."""
     count = longer = 0
     for row in rows:
-        count, longer = count + 1, longer + ("more" in row)
-        if "more" not in row:
+        behind = row.pop(None, [])  # csv's name for such cells; one may be empty, behind a last comma
+        count, longer = count + 1, longer + any(behind)
+        if not any(behind):
             yield row
     if longer:
         raise Unreadable(f"{longer} of {count} rows have more cells than the header; put text with commas in quotes")

@@ -170,6 +170,8 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     for unscored in ("sft", "grpo", "offpolicy"):
         changed = change_recipe(default, unscored, SMALL_MODEL_PARAMETERS, {})
         assert teachers(Request("distill"), changed) == ([], [])
+    continued = change_recipe(default, "continuation", SMALL_MODEL_PARAMETERS, {})
+    assert teachers(Request("distill"), continued) == ([], ["clean"])
 
 
 def test_a_check_is_not_refused_for_what_only_training_needs(
@@ -206,6 +208,9 @@ def test_a_copy_that_the_project_has_can_be_named(project: Project, tmp_path: Pa
     copy = store_file(project, file, "ifeval")
     assert copy is not None
     assert store_file(project, copy, "ifeval") == copy
+    copy.write_text("")  # as after a full disk
+    assert store_file(project, file, "ifeval") == copy
+    assert copy.read_text() == file.read_text()
 
 
 def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, tmp_path: Path) -> None:

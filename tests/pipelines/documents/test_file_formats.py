@@ -108,6 +108,11 @@ def test_any_row_becomes_a_text(value: Any, name: str) -> None:
     assert isinstance(row_text({name: value}), str)
 
 
+def test_a_row_with_an_unused_text_column_keeps_what_it_has() -> None:
+    assert row_text({"question": "Q?", "answer": "A", "content": None}) == "question: Q?\nanswer: A"
+    assert row_text({"content": {"a": 1}, "body": None}) == 'content: {"a": 1}'
+
+
 @pytest.mark.parametrize("row", [None, {"text": None, "id": 5}, {"id": 6, "Content": " "}, {"text": "", "body": []}])
 def test_a_row_without_its_text_is_no_document(row: Any) -> None:
     assert row_text(row) == ""
@@ -118,3 +123,5 @@ def test_rows_of_a_table_that_a_comma_cuts_are_counted_and_left_out(tmp_path: Pa
     corpus = read_corpus(tmp_path / "t.csv")
     assert list(corpus.texts) == ["Hello, you"]
     assert corpus.skipped[0][1].startswith("1 of 2 rows have more cells than the header")
+    (tmp_path / "t.csv").write_text("more,text\nyes,Hello world,\nno,Bye world,\n")
+    assert list(read_corpus(tmp_path / "t.csv").texts) == ["Hello world", "Bye world"]
