@@ -68,4 +68,4 @@ def test_questions_among_the_documents_are_refused(tmp_path: Path, command: list
     make_world(5, size="quick").write(tmp_path / "world")
     refused = recover(tmp_path, *command, "--docs", "world", "--questions", "world/questions.jsonl", "--base", BASE)
     assert refused.exit_code == 1
-    assert "the model would learn the answers from them. Move them to another folder." in refused.data["error"]
+    assert "the model would learn the answers from them. Put them into another folder." in refused.data["error"]
