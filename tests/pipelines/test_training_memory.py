@@ -166,7 +166,7 @@ def test_activations_are_counted_and_cheaper_settings_are_named(model: str) -> N
     """As measured at that width: 223 kB for each token and layer."""
     message = refusal(model, LARGE.model_copy(update={"checkpointing": False}), [model])
     assert message == (
-        f"Training {model} (8.2 billion parameters) takes about 89.6 GB of memory, and 85.9 GB are free here: choose "
+        f"Training {model} (8.19 billion parameters) takes about 89.6 GB of memory, and 85.9 GB are free here: choose "
         "--set checkpointing=true (29.4 GB) or --set tokens_at_once=2048 (39.7 GB) or a smaller model, or a machine "
         "with more free memory."
     )
@@ -194,7 +194,7 @@ def test_a_teacher_is_counted_unless_it_is_under_the_adapter(model: str, tmp_pat
     check_memory(model, LARGE, [str(other)])
     continuing = change_recipe(LARGE, "continuation", 8_000_000_000)
     check_memory(model, continuing)
-    assert "(8.2 billion parameters)" in refusal(model, continuing, [model] * 5)  # it writes as a model of its own
+    assert "(8.19 billion parameters)" in refusal(model, continuing, [model] * 5)  # it writes as a model of its own
     message = refusal(model, LARGE, [], [str(other)] * 5)
     assert message.endswith("85.9 GB are free here: choose a smaller model, or a machine with more free memory.")
 
