@@ -1,10 +1,13 @@
+from pathlib import Path
+
 import pytest
 
 from evals.subject import Subject
+from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.chat_template import DATE, Chat, added_tokens, check_same_tokenizer
 from tests.chat_families import CONVERSATION
-from tests.models import BOS, CHATML, tiny_tokenizer
+from tests.models import BOS, CHATML, tiny_student, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
 
@@ -24,9 +27,10 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
         chat(last_two_turns).conversation(CONVERSATION)
 
 
-def test_a_template_with_todays_date_reads_the_same_on_any_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_with_todays_date_reads_the_same_on_any_day(tmp_path: Path) -> None:
     dated = chat("<|im_start|>system\n{{ strftime_now('%d %b %Y') }}<|im_end|>\n" + CHATML)
-    for rendered in (dated.text(dated.prompt("hi")), Subject(None, dated).prompt_text("hi")):  # type: ignore[arg-type]
+    subject = Subject(TransformersEngine(tiny_student(tmp_path)), dated)
+    for rendered in (dated.text(dated.prompt("hi")), subject.prompt_text("hi")):
         assert f"{DATE:%d %b %Y}" in rendered
 
 
