@@ -3,10 +3,11 @@
     python -m benchmarks.cycle_file ./recover-real studies/results/cycles/NAME.json.gz --command "recover cycle …"
 
 For every model: the scores with their intervals, and how each item ended. Besides, the settings, the verdict, the runs
-with their seconds, the code and the machine.
+with their seconds and the curves of their training, the code and the machine.
 """
 
 from collections.abc import Iterable
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from evals.results import Result
 from pipelines.evaluation.checkpoint_measurement import as_result
 from pipelines.project.project import Project
 from studies.entries import encode, here, outcomes
+
+CURVES = ("loss", "kl", "entropy", "rollout_length", "truncated", "repetition", "stop_student", "stop_teacher")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -43,7 +46,7 @@ def describe_cycle(project: Project) -> dict[str, Any]:
     return {
         **_of_run(trained),
         "verdict": recovered.verdict if recovered else None,
-        "runs": [_of_stage(run) for run in runs],
+        "runs": [_of_stage(project, run) for run in runs],
         "models": {name: {"measured": measured(project, c)} for name, c in checkpoints.items() if c is not None},
     }
 
@@ -56,15 +59,20 @@ def describe_repair(project: Project) -> dict[str, Any]:
         measurements = {"verdict": checkpoint.verdict, "measured": measured(project, checkpoint)}
         made_by = _of_run(runs[checkpoint.run_id]) if checkpoint.run_id else {}
         models[checkpoint.reference] = made_by | measurements
-    return {"runs": [_of_stage(run) for run in runs.values()], "models": models}
+    return {"runs": [_of_stage(project, run) for run in runs.values()], "models": models}
 
 
 def _of_run(run: Run) -> dict[str, Any]:
     return {"commit": run.code_version, "settings": run.settings}
 
 
-def _of_stage(run: Run) -> dict[str, Any]:
-    return {"kind": run.kind, "stage": run.inputs.stage, "seconds": _seconds(run)}
+def _of_stage(project: Project, run: Run) -> dict[str, Any]:
+    """With what every step of a training logged."""
+    curves: dict[str, list[float | None]] = {}
+    for point in project.reader.points(run.id, names=CURVES):
+        curves.setdefault(point.name, []).append(None if isnan(point.value) else float(f"{point.value:.4g}"))
+    of_stage = {"kind": run.kind, "stage": run.inputs.stage, "seconds": _seconds(run)}
+    return of_stage | ({"curves": curves} if curves else {})
 
 
 def measured(project: Project, checkpoint: Checkpoint) -> dict[str, Any]:

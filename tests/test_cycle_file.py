@@ -28,6 +28,9 @@ def test_a_cycle_s_file_has_all_models_with_their_items(project: Path) -> None:
     assert stored["command"] == "recover cycle --docs ./docs"
     assert {"commit", "machine", "versions", "settings", "verdict"} <= stored.keys()
     assert {run["kind"] for run in stored["runs"]} >= {"midtrain", "distill"}
+    curves = [run["curves"] for run in stored["runs"] if "curves" in run]
+    assert curves
+    assert all(len(curve["loss"]) == 3 for curve in curves), "one value a step"
     assert stored["models"].keys() == {"base", "midtrained", "recovered"}
     for model in stored["models"].values():
         for suite in model["measured"].values():
