@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -78,10 +78,11 @@ class ContentCache:
         return self.folder / f"{kind}-{content_hash(inputs)[:digits]}{suffix}"
 
     def get_or_write(self, kind: str, inputs: Any, compute: Callable[[], Any]) -> Any:
-        """Return the stored JSON value of these inputs; compute and store it first if there is none."""
+        """Return the stored JSON value of these inputs; compute and store it first if it is missing or damaged."""
         path = self.path(kind, inputs)
-        if not path.is_file():
-            write_atomic(path, [json.dumps(compute(), ensure_ascii=False)])
+        with suppress(FileNotFoundError, ValueError):
+            return json.loads(path.read_text(encoding="utf-8"))
+        write_atomic(path, [json.dumps(compute(), ensure_ascii=False)])
         return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -129,8 +130,11 @@ class RemoteFolder:
             shutil.rmtree(partial, ignore_errors=True)
 
     def send(self, folder: Path) -> None:
+        found = sorted(path for path in folder.rglob("*") if path.is_file())
+        if not found:
+            raise RecoverError(f"There are no files in {folder} to send to {self.label}. Run the command again.")
         with self._file_system("written to") as (files, root):
-            for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            for file in found:
                 files.put_file(str(file), f"{root}/{file.relative_to(folder).as_posix()}")
 
     @contextmanager

@@ -40,14 +40,27 @@ class TokenFile(Sequence[Sequence[int]]):
 def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, content: str) -> TokenFile:
     """Tokenize the texts, or open the file of an earlier call. `content` is the hash of the texts."""
     file = ContentCache(folder).path("tokens", f"{content}/{_definition(tokenizer)}", ".u32", digits=24)
-    if not (file.is_file() and _ends(file).is_file()):
+    if not _is_whole(file):
         ends = array("Q")
         with open_atomic(file) as raw:
             for ids in _tokenize(texts, tokenizer):
                 raw.write(array("I", ids).tobytes())
                 ends.append((ends[-1] if ends else 0) + len(ids))
-            _ends(file).write_bytes(ends.tobytes())  # the token file must not appear before its ends
+            with open_atomic(_ends(file)) as out:  # the token file must not appear before its ends
+                out.write(ends.tobytes())
     return TokenFile(file)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether both files are there, and as long as they say: a power failure may leave a part of them."""
+    ends = array("Q")
+    if not (file.is_file() and _ends(file).is_file()):
+        return False
+    stored = _ends(file).read_bytes()
+    if not stored or len(stored) % ends.itemsize:
+        return False
+    ends.frombytes(stored[-ends.itemsize :])
+    return file.stat().st_size == ends[-1] * array("I").itemsize
 
 
 def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:

@@ -50,6 +50,10 @@ def test_results_are_computed_once_for_the_same_inputs(tmp_path: Path) -> None:
     cache.get_or_write("prompts", ["model", 4], compute)
     cache.get_or_write("answers", ["model", 3], compute)
     assert len(calls) == 3
+    damaged = cache.path("prompts", ["model", 3])
+    damaged.write_bytes(damaged.read_bytes()[:4])
+    assert cache.get_or_write("prompts", ["model", 3], compute) == ["ä", "b"]
+    assert len(calls) == 4
 
 
 def test_a_failed_computation_stores_nothing(tmp_path: Path) -> None:
@@ -111,6 +115,8 @@ def test_a_folder_arrives_as_it_was_sent(remote: RemoteFolder, checkpoint: Path,
     remote.fetch(tmp_path / "there" / "model")
     assert content(tmp_path / "there" / "model") == content(checkpoint)
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["model"]
+    with pytest.raises(RecoverError, match=r"no files in .*gone to send"):
+        remote.send(tmp_path / "gone")
 
 
 def test_the_version_is_another_when_a_file_was_changed(remote: RemoteFolder, checkpoint: Path) -> None:

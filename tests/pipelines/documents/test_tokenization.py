@@ -46,3 +46,13 @@ def test_the_same_texts_are_tokenised_once_by_each_tokenizer(tmp_path: Path) -> 
     other = tiny_tokenizer()
     other.add_tokens(["one"])
     assert len(tokenize_documents(["one"], other, tmp_path, "x")[0]) == 1
+
+
+@pytest.mark.parametrize("suffix", [".u32", ".ends"])
+@pytest.mark.parametrize("left", [0, 4, 8])
+def test_a_file_of_which_a_part_is_missing_is_written_again(tmp_path: Path, suffix: str, left: int) -> None:
+    texts = ["one two three", "four five"]
+    whole = [list(ids) for ids in tokenize_documents(texts, TOKENIZER, tmp_path, "x")]
+    (file,) = tmp_path.glob(f"*{suffix}")
+    file.write_bytes(file.read_bytes()[:left])
+    assert [list(ids) for ids in tokenize_documents(texts, TOKENIZER, tmp_path, "x")] == whole
