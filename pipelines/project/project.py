@@ -164,7 +164,9 @@ class Project:
         self.home.mkdir(parents=True, exist_ok=True)
         if self.name_file.is_file():  # another command may have created the project in the meantime
             self.name = self.name_file.read_text(encoding="utf-8").strip()
-        project_id = self.tracker.project(self.name, self.root, self.base)
+        row = self.row  # what is there is only read: the folder may be read-only, the record busy
+        is_stored = row is not None and row.root == str(self.root)
+        project_id = row.id if row and is_stored else self.tracker.project(self.name, self.root, self.base)
         if not self.name_file.is_file():
             write_atomic(self.name_file, [self.name, "\n"])
         if self.reader.base(project_id) is None:

@@ -1,5 +1,7 @@
 """Projects that are moved, and weights that changed, on a real record without a model."""
 
+import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,18 @@ def test_a_project_whose_folder_was_moved_is_the_same_project(tmp_path: Path) ->
     assert moved.name == project.name
     assert moved.current.id == promoted
     assert Path(moved.current.path).is_dir()
+
+
+def test_a_project_is_read_while_another_process_writes_to_its_record(tmp_path: Path) -> None:
+    project = Project.open(tmp_path)
+    project.tracker.close()
+    assert project.id
+    with sqlite3.connect(project.home / "recover.db", isolation_level=None) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        started_at = time.monotonic()
+        assert Project.open(tmp_path).current.reference == "base"
+        assert time.monotonic() - started_at < 10, "it waited for the other"
+        writer.execute("ROLLBACK")
 
 
 def test_the_built_in_base_is_located_where_the_tool_is_installed_now(tmp_path: Path) -> None:
