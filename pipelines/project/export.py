@@ -13,6 +13,7 @@ from db.tables import Checkpoint, Stage, promotion_against_gate
 from db.verdict_lines import measure_lines
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.log import log
+from pipelines.project.locations import EXPORT
 from pipelines.project.project import Project
 from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
@@ -31,7 +32,7 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, 
         return _write(project, checkpoint, Path(to), adapter=adapter)
     cache = project.home / "cache"
     cache.mkdir(exist_ok=True)
-    with TemporaryDirectory(prefix="export-", suffix=".partial", dir=cache) as temporary:
+    with TemporaryDirectory(prefix=EXPORT, suffix=".partial", dir=cache) as temporary:
         folder = Path(temporary) / "model"
         kind = _write(project, checkpoint, folder, adapter=adapter)
         log.info(f"Sending it to {remote.label}")

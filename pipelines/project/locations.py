@@ -19,6 +19,7 @@ from recovery.models.gguf_dequantisation import dequantise, names_gguf, tensor_t
 
 HOME = ".recover"
 REMOTE_BASES = "bases"  # folder of those that were fetched
+EXPORT = "export-"  # beginning of the names of folders that are sent to an address
 FIXED = "fixed"  # folder of copies of models from outside whose tokenizer or generation config was mended
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from shutil import rmtree
 
@@ -42,6 +43,15 @@ def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
     assert (project.home / "checkpoints" / "run-0003").exists()  # its cycle is open
     with pytest.raises(RecoverError, match="were deleted"):
         project.resolve("cycle:2")
+
+
+def test_an_export_that_may_still_be_sent_is_not_deleted(project: Project) -> None:
+    record_cycle(project)
+    exported = project.home / "cache" / "export-1234.partial"
+    exported.mkdir(parents=True)
+    assert _collect(project, rejected=False, dry_run=False) == []
+    os.utime(exported, (0, 0))
+    assert [path for path, _ in _collect(project, rejected=False, dry_run=False)] == [exported]
 
 
 def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
