@@ -2,22 +2,23 @@
 
 It has what the pages refer to: documents, questions, prompts and a fine-tuned model. Training commands stop after two
 steps and measure a few items, the dashboard closes once it has opened, and `pip` and `make` only show what they would
-do. A block that needs a GPU or the hub uses the built-in base instead.
+do. A block that needs a GPU or the hub is marked after its language (```sh needs-gpu); it uses the built-in base here.
 """
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 
 from recovery.lab import BASE, instruction_tasks, make_world
-from tests.docs.blocks import Block
 from tests.e2e.command_line import run_forked
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,30 @@ SHORT = {
     "RECOVER_DISTILL__MAX_NEW_TOKENS": "32",
     "RECOVER_DISTILL__PROBE_EVERY": "0",  # otherwise it would stop before the first step, with so little to restore
 }
+FENCE = re.compile(r"^```(?P<language>\w*)(?: (?P<needs>needs-\w+))?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"\n\n {4}\S")
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    needs: str | None
+    code: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(match["language"], match["needs"], match["code"], text[: match.start()].count("\n") + 2)
+        for match in FENCE.finditer(text)
+    ]
+
+
+def has_unfenced_code(page: Path) -> bool:
+    """Whether the page has an indented or broken code block, which no test would run."""
+    text = page.read_text(encoding="utf-8")
+    return bool(INDENTED.search(FENCE.sub("", text))) or text.count("\n```") != 2 * len(blocks(page))
 
 
 def fill_folder(folder: Path) -> None:
