@@ -22,6 +22,7 @@ REMOVED = {  # modules that pages name with the commit that has them
     "benchmarks/real.py": "f999add",
     "benchmarks/adapter_memory.py": "720d52b",
     "benchmarks/listed_tokens.py": "720d52b",
+    "tests/evals/suites/test_knowledge_without_chat_format.py": "aa1e13b",
 }
 
 

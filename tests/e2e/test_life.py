@@ -7,6 +7,11 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from db.verdict_lines import measure_lines
+from evals.subject import Subject
+from evals.suites.training_texts import measure_bits_per_byte, measure_cloze
+from recovery.engines.transformers import TransformersEngine
+from recovery.lab import BASE
+from recovery.models.students import load_student
 from tests.e2e.command_line import recover
 from tests.e2e.damaged_project import midtraining_of
 from tests.pipelines.options import set_options
@@ -73,6 +78,19 @@ def test_the_cost_of_a_measurement_is_printed_and_stored(results: dict[str, Any]
     assert costs["ifeval"]["tokens_written"] >= 60
     stored = recover(results["folder"], "show", "cycle:1/midtrained").data["evaluations"]
     assert costs["ifeval"] in [e["cost"] for e in stored if e["task"] == "ifeval"]
+
+
+def test_passages_and_gaps_in_them_show_what_was_learned(results: dict[str, Any]) -> None:
+    passages = [file.read_text() for file in sorted((results["folder"] / "corpus/docs").glob("*"))[:12]]
+    measured = []
+    for path in (str(BASE), results["midtrain"].data["path"]):
+        student = load_student(path, frozen=True)
+        subject = Subject(TransformersEngine(student), student.chat)
+        measured.append([measure(subject, passages, data="docs") for measure in (measure_bits_per_byte, measure_cloze)])
+    (clean_bits, clean_gaps), (bits, gaps) = measured
+    assert bits.headline.ci95[1] < clean_bits.headline.ci95[0]
+    assert gaps.headline.value > clean_gaps.headline.value
+    assert gaps.metrics["answer_logprob"].ci95[0] > clean_gaps.metrics["answer_logprob"].ci95[1]
 
 
 def test_compare_shows_what_was_forgotten_and_recovered(results: dict[str, Any]) -> None:

@@ -1,5 +1,3 @@
-"""The KL to the clean model, and the diversity of replies."""
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -9,13 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from evals.drift import (
-    Clean,
-    measure_diversity,
-    measure_drift,
-    passage_samples,
-    token_kl,
-)
+from evals.drift import Clean, measure_diversity, measure_drift, passage_samples, token_kl
 from evals.results import Result
 from evals.subject import Subject
 from evals.suites.instruction_following import Prompt
@@ -62,10 +54,7 @@ def test_a_model_has_no_drift_from_itself_and_another_has(clean: Student, moved:
 
 
 def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -> None:
-    rows = [
-        Sample([5, 9, 30, 41, 7], [False, False, True, True, True]),
-        Sample([8, 61, 12], [False, True, False]),
-    ]
+    rows = [Sample([5, 9, 30, 41, 7], [False, False, True, True, True]), Sample([8, 61, 12], [False, True, False])]
     from_clean, to_clean = [], []
     for row in rows:
         ids = torch.tensor([row.tokens])

@@ -1,5 +1,3 @@
-"""A subject: prompts, answers without thinking, and the cost of them."""
-
 import pytest
 
 from evals.results import Metric, Result, Tokens

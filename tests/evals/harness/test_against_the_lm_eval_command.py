@@ -15,10 +15,6 @@ RANDOM_CHECKS = {"1122", "1129"}  # public prompts that name no letter: their ch
 BATCH = ["--batch-size", "16"]
 
 
-def compare(task: str, *options: str) -> Comparison:
-    return main(["--tasks", task, *BATCH, *options])[task]
-
-
 def assert_agreement(comparison: Comparison, items: int) -> None:
     assert comparison.items == items
     unexplained = [d for d in comparison.differences if not d.is_a_tie and d.key not in RANDOM_CHECKS]
@@ -31,28 +27,21 @@ def assert_agreement(comparison: Comparison, items: int) -> None:
 
 
 @pytest.mark.release
-def test_instructions_of_the_lab() -> None:
-    assert_agreement(compare("ifeval", "--items", "50"), 50)
-
-
-@pytest.mark.release
-@needs_ifeval
-def test_public_instructions() -> None:
-    assert_agreement(compare("ifeval", "--items", "100", "--ifeval", str(IFEVAL)), 100)
-
-
-@pytest.mark.release
-@needs_gsm8k
-def test_gsm8k_with_both_filters() -> None:
-    comparison = compare("gsm8k", "--items", "50", "--gsm8k", str(FOLDER / "gsm8k"))
-    assert {name.partition(",")[2] for name in comparison.numbers} == {"strict-match", "flexible-extract"}
-    assert_agreement(comparison, 50)
-
-
-@pytest.mark.release
-@pytest.mark.parametrize("task", ["mc1", "mc2"])
-def test_multiple_choice(task: str) -> None:
-    assert_agreement(compare(task, "--items", "50"), 50)
+@pytest.mark.parametrize(
+    ("task", "items", "options"),
+    [
+        ("ifeval", 50, []),
+        pytest.param("ifeval", 100, ["--ifeval", str(IFEVAL)], marks=needs_ifeval),
+        pytest.param("gsm8k", 50, ["--gsm8k", str(FOLDER / "gsm8k")], marks=needs_gsm8k),
+        ("mc1", 50, []),
+        ("mc2", 50, []),
+    ],
+)
+def test_on_transformers(task: str, items: int, options: list[str]) -> None:
+    comparison = main(["--tasks", task, *BATCH, "--items", str(items), *options])[task]
+    if task == "gsm8k":
+        assert {name.partition(",")[2] for name in comparison.numbers} == {"strict-match", "flexible-extract"}
+    assert_agreement(comparison, items)
 
 
 @pytest.fixture(scope="module")

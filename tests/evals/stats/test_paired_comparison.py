@@ -1,17 +1,9 @@
-"""Two models on the same items."""
-
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from evals.stats.paired_comparison import (
-    lower_bound,
-    mcnemar,
-    n_needed,
-    paired_test,
-    wilson,
-)
+from evals.stats.paired_comparison import lower_bound, mcnemar, n_needed, paired_test, wilson
 from recovery.errors import RecoverError
 
 

@@ -1,18 +1,9 @@
-"""The group-sequential rule: its levels, its agreement with the single test, and its errors."""
-
 import numpy as np
 import pytest
 
 from benchmarks.sequential_verdicts import Design, ModelPair, decide, simulate
 from evals.stats.paired_comparison import paired_test
-from evals.stats.sequential import (
-    ALPHA,
-    MAX_LOOKS,
-    clear_outcome,
-    look_levels,
-    look_sizes,
-    sequential_test,
-)
+from evals.stats.sequential import ALPHA, MAX_LOOKS, clear_outcome, look_levels, look_sizes, sequential_test
 from recovery.errors import RecoverError
 
 MARGIN = 0.03
@@ -37,10 +28,6 @@ def test_looks_come_after_each_block_and_at_the_end() -> None:
 def test_without_a_shared_prompt_one_sentence_says_so(block: int) -> None:
     with pytest.raises(RecoverError, match="answered none of the same prompts"):
         sequential_test({"a": True}, {"b": True}, MARGIN, block)
-
-
-def test_one_look_has_the_whole_error() -> None:
-    assert look_levels((2000,)) == pytest.approx((ALPHA,))
 
 
 @pytest.mark.parametrize("sizes", [(200, 400, 541), tuple(look_sizes(2000, 200)), tuple(look_sizes(1000, 50))])

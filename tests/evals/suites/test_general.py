@@ -85,14 +85,9 @@ def test_the_right_choice_may_stand_anywhere_and_any_start_of_the_list_has_all_k
 
 def test_the_questions_are_the_same_in_every_process() -> None:
     code = "from evals.suites.general import general_questions; print(general_questions())"
-    path = os.pathsep.join(sys.path)
-    outputs = [
-        subprocess.check_output(
-            [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": s}
-        )
-        for s in ("1", "2")
-    ]
-    assert outputs[0] == outputs[1] == f"{QUESTIONS}\n".encode()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1"}  # here it is random
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment)
+    assert output == f"{QUESTIONS}\n".encode()
 
 
 def test_a_subject_that_prefers_the_right_answers_scores_one_and_any_other_zero() -> None:

@@ -27,12 +27,6 @@ def verdicts(prompt: Prompt, text: str) -> tuple[list[bool], list[bool]]:
     return item.verdicts["strict"], item.verdicts["loose"]
 
 
-def test_every_instruction_has_its_own_verdict() -> None:
-    assert verdicts(TWO, "one two three four")[0] == [True, True]
-    assert verdicts(TWO, "one, two")[0] == [False, False]
-    assert not judge(TWO, Answer("one two", True)).passed
-
-
 def test_the_metrics_overall_and_by_instruction_kind() -> None:
     replies = {"Say it.": "Sure, here:\nHello.", "Write.": "too short"}
     result = measure_ifeval(fake_subject(replies), [NO_COMMA, TWO], data="two.jsonl")

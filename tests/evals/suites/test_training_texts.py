@@ -1,5 +1,3 @@
-"""What a model knows of passages and of a training file's answers."""
-
 import json
 import math
 from pathlib import Path
