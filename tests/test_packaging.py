@@ -1,14 +1,13 @@
-"""Installation: the same version bounds in every file, complete images, and a command line that starts fast."""
-
 import re
 import subprocess
 import sys
 import tomllib
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -61,3 +60,21 @@ def test_commands_without_a_model_import_no_heavy_library(arguments: list[str], 
     loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in result.stderr.splitlines()}
     assert "click" in loaded
     assert not loaded & heavy
+
+
+def test_every_folder_below_home_belongs_to_the_user() -> None:
+    """`install -d` sets the owner of the listed folders only; missing parents would belong to root."""
+    home = PurePosixPath("/home/recover")
+    (line,) = re.findall(r"install -d -o recover -g recover (.+)", read("Dockerfile"))
+    folders: list[PurePosixPath] = []
+    for folder in map(PurePosixPath, line.split()):
+        parents = [parent for parent in folder.parents if parent.is_relative_to(home) and parent != home]
+        assert set(parents) <= set(folders), folder
+        folders.append(folder)
+    assert home / ".cache/huggingface" in folders
+
+
+def test_the_health_check_asks_the_address_that_other_containers_use() -> None:
+    compose = yaml.safe_load(read("compose.yaml"))
+    check = compose["services"]["record"]["healthcheck"]["test"][-1]
+    assert check == "pg_isready --host 127.0.0.1 --username recover --dbname recover"

@@ -1,5 +1,3 @@
-"""The page of `recover check`: one file without anything to fetch, in which hostile text stays text."""
-
 from typing import Any
 
 from dashboard.html_report import check_page

@@ -1,5 +1,3 @@
-"""Column types: values round-trip the same way on both databases."""
-
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -63,13 +61,7 @@ def test_json_turns_numbers_that_are_not_finite_into_null(engine: Engine, tracke
     store_verdict(tracker, checkpoint, verdict)
     with Session(engine) as session:
         stored = session.scalars(select(Checkpoint)).one().verdict
-    assert stored == {
-        "passed": True,
-        "low": None,
-        "many": [1, 2.5, None, None],
-        "text": "a␀b",
-        "at": "/a",
-    }
+    assert stored == {"passed": True, "low": None, "many": [1, 2.5, None, None], "text": "a␀b", "at": "/a"}
 
 
 @few

@@ -1,5 +1,3 @@
-"""Opening and inspecting the record, and the message when it cannot be opened."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Migrations on both databases; they produce the tables that `db.tables` declares."""
-
 import subprocess
 import sys
 from multiprocessing import get_context

@@ -1,5 +1,3 @@
-"""The rules that turn a verdict into the settings of the next attempt."""
-
 from dataclasses import replace
 from typing import Any
 

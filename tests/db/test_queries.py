@@ -1,5 +1,3 @@
-"""The read side, on a history of three cycles of which two were promoted, and on studies."""
-
 import random
 import time
 from datetime import timedelta
@@ -10,11 +8,10 @@ from sqlalchemy import Engine, update
 from db.column_types import now
 from db.headline_scores import MEASURES
 from db.queries import Reader
-from db.tables import Checkpoint, Run, Stage
+from db.tables import Checkpoint, Project, Run, Stage
 from db.tracker import Tracker
 from evals.stats.paired_comparison import wilson
-from tests.db.seeded import Seeded, measure, store_verdict
-from tests.db.seeded_study import add_study, arm, declaration
+from tests.db.seeded import Seeded, add_study, arm, declaration, measure, store_verdict
 
 
 def id_of(checkpoint: Checkpoint | None) -> int:
@@ -98,12 +95,6 @@ def test_later_evaluations_do_not_change_the_scores_of_a_cycle(
     assert scores() == before
 
 
-def test_a_new_cycle_is_empty(reader: Reader, tracker: Tracker, project: int) -> None:
-    tracker.open_cycle(project)
-    (cycle,) = reader.cycles(project)
-    assert (cycle.status, cycle.documents, cycle.clean.checkpoint, cycle.damaged.scores) == ("open", None, None, {})
-
-
 def _measure_own_tasks(tracker: Tracker, checkpoint: int, run: int, *tasks: str) -> None:
     for task in tasks:
         metrics = {name: {"value": 0.5, "n": 10} for name in ("zeal", "acc")}
@@ -169,14 +160,6 @@ def test_rollouts_are_found_by_their_step(reader: Reader, tracker: Tracker, proj
     assert (reader.last_rollout(run), reader.last_step(run)) == (20, 21)
     assert reader.last_rollout(empty) is reader.last_step(empty) is None
     assert [with_rollouts.id for with_rollouts in reader.runs_with_rollouts(project)] == [run]
-
-
-def test_passes_are_those_of_the_items(reader: Reader, seeded: Seeded) -> None:
-    evaluation = next(row for row in reader.evaluations(seeded.base) if row.task == "ifeval")
-    passes = reader.passes(evaluation.id)
-    assert passes == {item.key: item.passed for item in reader.items(evaluation.id)}
-    assert sum(map(bool, passes.values())) == 36
-    assert next(iter(evaluation.scores)) == "prompt_level_strict_acc"
 
 
 def test_notes_are_selected_by_cycle_and_checkpoint(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
@@ -338,3 +321,15 @@ def test_arms_and_verdicts_are_stored_as_they_come(tracker: Tracker, reader: Rea
     assert finished.finished_at is not None
     assert [claim["verdict"] for claim in finished.claims] == ["supported", "refuted", "cannot tell"]
     assert [entry["seed"] for entry in finished.arms["opd"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        ("/home/ada/handbook/.recover/gguf/SmolLM2.Q4_1-b179c9523d0e", "SmolLM2.Q4_1.gguf"),
+        ("/models/of-the-team/llama", "of-the-team/llama"),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+    ],
+)
+def test_a_base_is_named_by_its_file_its_folder_or_its_hub_id(base: str, name: str) -> None:
+    assert Project(base=base).base_name == name

@@ -55,14 +55,6 @@ def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int)
     assert tracker.open_cycle(project).number == 2
 
 
-def test_a_run_stores_host_process_and_code_version(reader: Reader, run: int) -> None:
-    row = reader.run(run)
-    assert (row.status, row.settings, row.seed) == ("running", {"lr": 1e-4}, 3)
-    assert row.host
-    assert row.pid > 0
-    assert row.code_version
-
-
 def test_base_and_external_models_are_recorded_once(tracker: Tracker, project: int) -> None:
     base = tracker.checkpoint(project, "base", "/models/lab")
     assert tracker.checkpoint(project, "base", "/models/lab") == base

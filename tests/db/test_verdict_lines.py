@@ -1,5 +1,3 @@
-"""A verdict of the record as one line a measure, also where the record has something else there."""
-
 from typing import Any
 
 import pytest

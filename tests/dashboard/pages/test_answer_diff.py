@@ -1,5 +1,3 @@
-"""Two answers to the same prompt: counts, p-values, differences, filters."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

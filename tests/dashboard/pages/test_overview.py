@@ -1,5 +1,3 @@
-"""The text of the overview: its title, its numbers, its table, and how it shows hostile text."""
-
 import random
 import re
 from datetime import timedelta
@@ -73,11 +71,6 @@ def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(tracker, writt
     assert "limit 0.870" in before
 
 
-def test_a_promoted_cycle_is_shown_as_the_current_model(tracker, written):
-    seed(tracker, cycles=1)
-    assert "now the current model" in refreshed(written)[1]
-
-
 def test_key_numbers(reader):
     _, top, *_ = refreshed(reader)
     assert "cycle:2" in top
@@ -98,11 +91,7 @@ def test_without_forgetting_nothing_is_recovered():
         1, "promoted", Mark("", {"behaviour": Level(0.908, 0.895, 0.92)}), Mark("", {"behaviour": Level(0.907)}), end
     )
     assert overview.recovery_tile(little, "behaviour", "of {}") == ("–", "0.001 lost, within the confidence interval")
-
-
-def test_of_a_level_that_did_not_change_no_share_came_back():
-    same, more = Level(0.9), Level(0.95)
-    assert summaries.recovered_share(same, same, more) is None
+    assert summaries.recovered_share(Level(0.9), Level(0.9), Level(0.95)) is None
 
 
 def test_where_midtraining_taught_nothing_no_gain_is_said_to_be_kept():
@@ -112,12 +101,7 @@ def test_where_midtraining_taught_nothing_no_gain_is_said_to_be_kept():
 
 
 def test_the_table_has_every_cycle_the_newest_first(reader):
-    table = refreshed(reader)[-1]
-    assert [table.index(f">Cycle {number}<") for number in (3, 2, 1)] == sorted(
-        table.index(f">Cycle {number}<") for number in (1, 2, 3)
-    )
-    assert "<bdi>2026-q1</bdi>" in table
-    assert table.count("Promoted") == 2
+    assert re.findall(r">Cycle (\d+)</a></th>", refreshed(reader)[-1]) == ["3", "2", "1"]
 
 
 def test_nothing_is_rendered_again_until_the_record_changes(tracker, written):
@@ -189,31 +173,21 @@ def test_a_killed_evaluation_does_not_hide_the_live_run(tracker, written, monkey
     assert "seems to have ended" not in top
 
 
-@pytest.fixture
-def external_start(tracker, written):
-    """A cycle that started from an external model, repaired and promoted before it."""
+def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(tracker, written):
     seeded, rng = seed(tracker, cycles=0), random.Random(0)
     outside = tracker.checkpoint(seeded.project, "external", "./ft", parent=seeded.base)
-    run = tracker.start_run(seeded.project, "distill")
-    repaired = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside, run=run)
-    measure(tracker, repaired, run, {"behaviour": 0.85}, rng)
-    tracker.finish_run(run, "done")
+    repaired = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside)
+    measure(tracker, repaired, None, {"behaviour": 0.85}, rng)
     tracker.promote(seeded.project, None, repaired, "promoted", "ada", "good enough")
     cycle = tracker.open_cycle(seeded.project)
     damaged = tracker.checkpoint(seeded.project, "midtrained", "run-3", parent=repaired, cycle=cycle.id)
     measure(tracker, damaged, None, {"behaviour": 0.5}, rng)
-    return written, seeded.project
-
-
-def test_a_cycle_may_start_from_a_model_repaired_outside_any_cycle(external_start):
-    reader, project = external_start
-    (trail,) = trails_of(reader, project)
+    (trail,) = trails_of(written, seeded.project)
     assert (trail.start.name, trail.start.level("behaviour").value) == ("before cycle 1", 0.85)
-    top = refreshed(reader)[1]
+    top = refreshed(written)[1]
     assert "<b>0.850 → 0.500</b>" in top
     assert "(clean 0.900)" in top
-    ticks = over_time([trail], None)["layout"]["xaxis"]["ticktext"]
-    assert ticks[0] == "before<br>cycle 1"
+    assert over_time([trail], None)["layout"]["xaxis"]["ticktext"][0] == "before<br>cycle 1"
 
 
 @pytest.mark.parametrize(
@@ -317,15 +291,7 @@ def test_the_time_between_an_interruption_and_its_resume_is_not_counted(tracker,
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (0.2, "under 1 s"),
-        (59, "59 s"),
-        (61, "1 min 1 s"),
-        (3600, "1 h"),
-        (3725, "1 h 2 min"),
-        (90000, "1 d 1 h"),
-    ],
+    [(0, "0 s"), (0.2, "under 1 s"), (61, "1 min 1 s"), (3600, "1 h"), (90000, "1 d 1 h")],
 )
 def test_durations(seconds, text):
     assert formats.duration(timedelta(seconds=seconds)) == text

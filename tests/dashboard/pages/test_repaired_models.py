@@ -1,5 +1,3 @@
-"""A project that repairs external models and has no cycle still shows its decisions."""
-
 import random
 import re
 

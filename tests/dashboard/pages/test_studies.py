@@ -1,5 +1,3 @@
-"""The page of studies, its picture, and the report of one study."""
-
 import math
 import re
 from xml.etree import ElementTree
@@ -14,8 +12,7 @@ from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import Study
 from tests.dashboard.page_requests import page_html
-from tests.db.seeded import seed
-from tests.db.seeded_study import CLAIMS, COMMON, add_study, declaration
+from tests.db.seeded import CLAIMS, COMMON, add_study, declaration, seed
 
 
 def test_every_verdict_stands_beside_its_interval_and_the_source(tracker, written) -> None:

@@ -1,5 +1,3 @@
-"""The first paint is sent with the page itself, and only where no password is needed."""
-
 import httpx
 import pytest
 from playwright.sync_api import expect

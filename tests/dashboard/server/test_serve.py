@@ -1,5 +1,3 @@
-"""Who may open the pages, and that they load nothing from outside."""
-
 import socket
 
 import gradio as gr

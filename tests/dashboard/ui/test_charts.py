@@ -1,5 +1,3 @@
-"""The charts of cycles, made from data alone."""
-
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -100,11 +98,6 @@ def test_drift_has_a_panel_of_its_own_scale_where_it_was_measured(look):
     assert cycles.DRIFT_TITLE not in annotation_texts(over_time(TRAILS, CLEAN, look))
 
 
-def test_a_distillation_that_changed_nothing_has_no_arrow():
-    same = replace(FIRST, recovered=replace(FIRST.damaged, name="cycle 1 recovered"))
-    assert [t.name for t in plane([same], CLEAN).data] == ["cycle 1: mid-training", "cycle 1"]
-
-
 def test_a_measure_that_was_never_made_has_no_curve_and_a_panel_without_one_is_left_out():
     assert "Earlier cycles" not in {trace.name for trace in over_time(TRAILS, CLEAN).data}
     unread = [Trail(1, "open", mark("clean", level(0.9)), mark("cycle 1 damaged", level(0.5)))]
@@ -140,11 +133,6 @@ def test_the_gate_is_drawn_at_the_required_scores():
     assert curve(figure, "Instruction following, gate").y == (0.87, 0.87, None)
     (corner,) = [shape for shape in plane([judged, SECOND], CLEAN).layout.shapes if shape.type == "rect"]
     assert (corner.x0, corner.y0) == (0.8, 0.87)
-
-
-def test_a_long_history_draws_its_last_intervals_only():
-    bars = curve(over_time([replace(FIRST, number=n) for n in range(60)], CLEAN), "Instruction following").error_y
-    assert sum(value is not None for value in bars.array) <= 40
 
 
 def test_a_rejected_end_is_hollow():

@@ -1,11 +1,12 @@
-"""Templates escape every value that is not finished HTML, also for Gradio's template language."""
-
+import httpx
 import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from dashboard.ui import html
-from dashboard.ui.html import Cell, badge, bdi, card, escape_text, join, link, load, table
+from dashboard.ui.charts.figure import Look, blank
+from dashboard.ui.html import PLOTLY, Cell, badge, bdi, card, chart, escape_text, join, link, load, table
+from dashboard.ui.layout import SCRIPT, read_static
 
 HOSTILE = "<b onclick='x'>${x}{{x}}\u202e\x00"
 ESCAPED = "&lt;b onclick=&#39;x&#39;&gt;&#36;&#123;x}&#123;&#123;x}}\ufffd\ufffd"
@@ -39,3 +40,24 @@ def test_every_template_compiles_and_its_macros_refuse_unknown_arguments(templat
 def test_a_missing_value_is_an_error():
     with pytest.raises(UndefinedError):
         badge()
+
+
+def test_the_library_is_served_under_the_name_that_the_pages_request(url):
+    assert f'"{PLOTLY}"' in SCRIPT
+    answer = httpx.get(f"{url}/{PLOTLY}", trust_env=False)
+    assert answer.text == read_static(PLOTLY)
+    assert "immutable" in answer.headers["cache-control"]
+    assert "MIT" in read_static("plotly-basic-LICENSE.txt")
+
+
+def test_text_in_a_figure_cannot_leave_its_attribute():
+    figure = blank(Look(), 230, {"l": 1})
+    figure["layout"]["title"] = {"text": '"><script>hacked()</script>${hacked()}{{hacked()}}'}
+    element = chart("one", figure)
+    assert element.count("<") == element.count(">") == 2
+    assert "{" not in element
+    assert "height: 230px" in element
+
+
+def test_a_screen_reader_gets_the_title_of_a_chart():
+    assert 'role="img" aria-label="Over the cycles"' in chart("over-time", blank(Look(), 230, {}))

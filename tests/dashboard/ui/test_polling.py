@@ -1,5 +1,3 @@
-"""An open page: only changed parts are sent again, and the metrics of a run are read once."""
-
 import gradio as gr
 
 from dashboard.ui import polling

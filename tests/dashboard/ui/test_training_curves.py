@@ -1,5 +1,3 @@
-"""Training curves: smoothing by steps, downsampling that preserves spikes, one panel per logged quantity."""
-
 import math
 from itertools import combinations
 
