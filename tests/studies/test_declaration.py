@@ -1,5 +1,3 @@
-"""Declarations: what they say of an arm, their hash, and one sentence for each that is wrong."""
-
 from pathlib import Path
 
 import pytest

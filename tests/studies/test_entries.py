@@ -1,5 +1,3 @@
-"""Files of arms: the same entry comes back, verdicts come from them alone, and one of another study is refused."""
-
 import gzip
 from dataclasses import replace
 from pathlib import Path

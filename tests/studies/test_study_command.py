@@ -1,5 +1,3 @@
-"""`recover study` on the built-in model: arms, verdicts, files, and going on after an interruption."""
-
 from pathlib import Path
 
 import pytest
@@ -8,7 +6,7 @@ from click.testing import Result
 from pipelines.job import Job
 from pipelines.outcome import Answer
 from pipelines.project.project import Project
-from tests.pipelines.options import data_of, error_of, recover
+from tests.pipelines.options import data_of, recover
 
 TINY = """
 title = "Distillation restores instruction following"
@@ -204,15 +202,3 @@ def test_without_a_name_the_usage_is_shown(folder: Path) -> None:
     assert completed.exit_code == 2
     assert "Name a study of `recover study --list`" in completed.stderr
     assert "Traceback" not in completed.stderr + completed.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["nothing"], "There is no study 'nothing'."),
-        (["./mine.toml"], "There is no file mine.toml."),
-    ],
-)
-def test_a_study_that_does_not_exist_gets_one_sentence(folder: Path, arguments: list[str], sentence: str) -> None:
-    assert sentence in error_of(recover_study(*arguments))
-    assert list(folder.iterdir()) == []

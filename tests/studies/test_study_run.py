@@ -1,5 +1,6 @@
 """A whole study with simulated outcomes: arms that are done, items that pass as planted, verdicts in the record."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from dashboard.pages.studies import claim_table
 from db.tables import Study as StudyRow
 from pipelines.cli.study import _claim_lines
 from pipelines.project.project import Project
+from pipelines.synthetic.chat_prompts import parse_prompt
 from recovery.errors import RecoverError
 from studies.declaration import Study
-from studies.study_run import StudyRun
+from studies.study_run import StudyRun, arm_file, documents
 from tests.studies.declarations import study
 from tests.studies.planted import Outcome, planted_entries
 
@@ -39,23 +41,6 @@ def test_the_declaration_is_in_the_record_before_any_arm(simulate: Callable[...,
     assert (stored.hash, stored.results) == (study().hash, None)
     assert stored.declaration["claims"][0]["text"] == "It restores"
     assert simulate(PLANTED).id == stored.id
-
-
-def test_arms_that_are_done_are_not_run_again_and_the_missing_one_is(
-    simulate: Callable[..., StudyRow], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = []
-
-    def run_cycle(self: object, name: str, *_: object) -> None:
-        started.append(name)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("studies.study_run.SeedProject._run_cycle", run_cycle)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(PLANTED, without="off-policy")
-    assert started == ["off-policy"]
-    assert simulate(PLANTED).finished_at is not None
-    assert started == ["off-policy"]
 
 
 def test_a_seed_that_another_process_works_on_is_left_to_it(
@@ -142,3 +127,34 @@ def test_a_study_whose_files_ship_is_decided_without_training(tmp_path: Path, mo
 
 def compute(*_: object) -> None:
     raise RuntimeError("computed")
+
+
+def test_every_instruction_has_a_right_answer_that_passes_its_checks(tmp_path: Path) -> None:
+    file = arm_file(study(), "instructions", 1, tmp_path)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len({row["prompt"] for row in rows}) > 0.9 * len(rows)
+    for row in rows[:200]:
+        prompt = parse_prompt(("here", row))
+        assert prompt.check(row["answer"])
+    assert not all(parse_prompt(("here", row)).check("No.") for row in rows[:50])  # type: ignore[misc]
+
+
+def test_each_seed_has_other_instructions(tmp_path: Path) -> None:
+    one, other = (arm_file(study(), "instructions", seed, tmp_path / str(seed)) for seed in (1, 2))
+    assert one.read_text() != other.read_text()
+
+
+def test_the_questions_for_training_ask_for_the_same_facts_in_other_words(tmp_path: Path) -> None:
+    file = arm_file(study(), "questions", 1, tmp_path)
+    _, questions = documents(study(), 1, 0, tmp_path)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    suite_questions = [json.loads(line)["question"] for line in questions.read_text().splitlines()]
+    assert len(rows) >= len(suite_questions)
+    assert all(list(row) == ["prompt"] for row in rows)
+    assert not {row["prompt"] for row in rows} & set(suite_questions)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert arm_file(study(), None, 1, tmp_path) is None
+    with pytest.raises(RecoverError, match=r"There is no .*nowhere.jsonl, which the study"):
+        arm_file(study(), "nowhere.jsonl", 1, tmp_path)

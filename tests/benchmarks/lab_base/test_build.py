@@ -1,5 +1,3 @@
-"""The build is reproducible: uninterrupted or resumed, it gives the same weights bit for bit."""
-
 import hashlib
 import re
 import subprocess

@@ -1,5 +1,3 @@
-"""What the base was trained on: the stream of conversations, and batches of a tokenizer that encodes any text."""
-
 import itertools
 
 import pytest

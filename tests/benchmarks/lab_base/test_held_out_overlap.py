@@ -2,19 +2,8 @@ import pytest
 
 from benchmarks.lab_base import held_out_overlap as leaks
 from benchmarks.lab_base.curriculum import START, STOP
-from benchmarks.lab_base.held_out_overlap import ItemSearch
 from recovery.lab import instruction_tasks
 from recovery.lab.words import POOLS
-
-
-def test_a_match_ignores_case_and_punctuation() -> None:
-    search = ItemSearch({"prompts": ["Name a river, and end with the word done!", "Say yes."], "names": ["Ada Bergum"]})
-    search.search("user: name a RIVER and end with the word done. ada\nbergum says: say no, name a river and end")
-    assert {kind: list(matches) for kind, matches in search.matches.items()} == {
-        "prompts": ["Name a river, and end with the word done!"],
-        "names": ["Ada Bergum"],
-    }
-    assert search.counts == {"prompts": 2, "names": 1}
 
 
 def test_a_block_of_the_training_text_contains_no_held_out_item(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,7 +17,7 @@ def test_a_block_of_the_training_text_contains_no_held_out_item(capsys: pytest.C
 def test_a_planted_item_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A planted held-out task is reported by its prompt, and by its topic in the request."""
     (task,) = instruction_tasks(3, 1, "heldout")
-    planted = f"{START}user\nPlease: {task.prompt} Thanks, the old {POOLS['heldout'][0]}.{STOP}\n"
+    planted = f"{START}user\nPlease: {task.prompt.upper()} Thanks, the old {POOLS['heldout'][0]}.{STOP}\n"
     monkeypatch.setattr(leaks, "training", lambda tokens: iter([["something else", planted]]))
     monkeypatch.setattr(leaks, "held_out", lambda seeds, items: {"instruction prompts": [task.prompt]})
     assert leaks.main([]) == 1

@@ -7,19 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-from benchmarks import __main__ as all_benchmarks
 from benchmarks import (
+    cycle_file,
     dashboard_pages,
     divergence,
     document_reading,
     forgetting_callback,
+    gate_agreement,
     midtrain,
     opd_step,
     precision,
     tracker,
 )
+from db.engine import open_database
+from db.tracker import Tracker
+from pipelines.project.project import Project
+from studies.entries import decode
+from tests.db.seeded import seed
 from tests.models import save_tiny
 
 IFEVAL_LINE = json.dumps(
@@ -35,22 +40,6 @@ def test_three_implementations_give_the_same_divergence() -> None:
     for result in divergence.main([*TINY, *sizes]).values():
         assert result["loss difference"] < 1e-5
         assert result["gradient difference"] < 1e-4
-
-
-def test_all_benchmarks_go_on_after_one_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sizes = "--pairs 4 --prompts 60 --block 30 --losses 0.03 --differ 0.1"
-    monkeypatch.setattr(all_benchmarks, "ON_CPU", ["no_such_benchmark", f"sequential_verdicts {sizes}"])
-    assert all_benchmarks.main(["--out", str(tmp_path / "tables.md")]) == 1
-    assert "Failed: python -m benchmarks.no_such_benchmark" in capsys.readouterr().err
-    _, _, second = (tmp_path / "tables.md").read_text().split("## python -m ")
-    assert second.startswith(f"benchmarks.sequential_verdicts {sizes}")
-    assert len(second.splitlines()) > 1  # what it printed
-    monkeypatch.undo()
-    if not torch.cuda.is_available():
-        assert all_benchmarks.main(["--gpu"]) == 1
-        assert "No GPU" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -91,14 +80,7 @@ def test_what_a_callback_costs_a_training_that_is_too_short_for_it() -> None:
 def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
     sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1", "--viewers", "2", "--minutes", "0.05"]
     # In a new process: a process can drive one browser at a time, and other tests keep theirs open.
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.dashboard_pages",
-        *sizes,
-        "--record",
-        str(tmp_path / "record.db"),
-    ]
+    command = [sys.executable, "-m", "benchmarks.dashboard_pages", *sizes, "--record", str(tmp_path / "record.db")]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     *rows, last = process.stdout.splitlines()
     result = json.loads(last)
@@ -129,3 +111,57 @@ def test_precisions_agree_where_the_engine_computes_in_float32(tmp_path: Path) -
     options = ["--ifeval", str(prompts), "--max-new-tokens", "16", "--engine", "transformers"]
     result = precision.main(["--model", str(save_tiny(tmp_path / "model")), *options])
     assert result["float32"] < 1e-4 < result["bfloat16 autocast, as trained"] < 0.1
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    engine = open_database(tmp_path / ".recover" / "recover.db")
+    with Tracker(engine) as tracker:
+        seed(tracker, str(tmp_path.resolve()), steps=3)
+    engine.dispose()
+    (tmp_path / ".recover" / "name").write_text(str(tmp_path.resolve()), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_cycle_s_file_has_all_models_with_their_items(project: Path) -> None:
+    file = project / "cycle.json.gz"
+    cycle_file.main([str(project), str(file), "--command", "recover cycle --docs ./docs"])
+
+    stored = decode(file.read_bytes())
+    assert stored["command"] == "recover cycle --docs ./docs"
+    assert {"commit", "machine", "versions", "settings", "verdict"} <= stored.keys()
+    assert {run["kind"] for run in stored["runs"]} >= {"midtrain", "distill"}
+    curves = [run["curves"] for run in stored["runs"] if "curves" in run]
+    assert curves
+    assert all(len(curve["loss"]) == 3 for curve in curves), "one value a step"
+    assert stored["models"].keys() == {"base", "midtrained", "recovered"}
+    for model in stored["models"].values():
+        for suite in model["measured"].values():
+            for by_task in suite["outcomes"].values():
+                for task, items in by_task.items():
+                    metric = next(iter(suite["scores"][task].values()))
+                    assert len(items["passed"]) / metric["n"] == metric["value"]
+                    assert len(items["passed"]) + len(items["failed"]) == metric["n"]
+
+
+def test_a_repair_s_file_has_every_model_with_the_settings_that_made_it(project: Path) -> None:
+    opened = Project.open(project)
+    described = cycle_file.describe_repair(opened)
+    assert described["models"].keys() == {c.reference for c in opened.reader.checkpoints(opened.id)}
+    base = described["models"].pop("base")
+    assert "settings" not in base
+    assert base["measured"]
+    assert all(model["settings"] for model in described["models"].values())
+
+
+@pytest.mark.release
+def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
+    settings = [
+        "midtrain.max_steps=2", "midtrain.rows=4", "midtrain.generated_texts=24", "distill.steps=2", "distill.rows=4",
+        "distill.prompts=24", "distill.max_new_tokens=48", "distill.probe_every=0",
+    ]  # fmt: skip
+    small = [argument for setting in settings for argument in ("--set", setting)]
+    out = ["--out", str(tmp_path / "cycles.jsonl"), "--size", "quick", "--items", "12", "--large", "16"]
+    [row] = gate_agreement.main([*out, "--cycles", "1", *small])
+    assert (row["asked"], row["of"]) == (12, 12)
+    assert row["agree"] == ((row["gate"] == "passed") == (row["large"] == "passed"))
