@@ -1,6 +1,6 @@
 """Kill `recover cycle` at random times, resume it, and compare the result with an uninterrupted run.
 
-    python -m tests.interrupted [--kills 20] [--seed 0] [--jobs 1] [--processes 1]
+    python -m tests.interrupted [--kills 20] [--seed 0] [--processes 1]
 
 Each trial copies a project with one finished cycle, starts another small one on the built-in model, sends SIGKILL after
 a random share of the uninterrupted run's duration, and runs `recover resume`. The weights must be the same bits,
@@ -19,7 +19,6 @@ import sqlite3
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,19 +89,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, help="trials in parallel")
     parser.add_argument("--processes", type=int, default=1)
     args = parser.parse_args()
-    failures = interrupt(args.kills, args.seed, args.jobs, args.processes)
+    failures = interrupt(args.kills, args.seed, args.processes)
     print(f"{args.kills} kills, {args.kills - len(failures)} of them without a difference")
     sys.exit(bool(failures))
 
 
-def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1, earlier_cycle: bool = True) -> list[str]:
+def interrupt(kills: int, seed: int = 0, processes: int = 1, earlier_cycle: bool = True) -> list[str]:
     """Kill and resume that many cycles; one line for each that ended differently from the uninterrupted one.
 
     Without an earlier cycle there are no earlier documents, which saves a cycle."""
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(jobs) as pool:
+    with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         for number in (1, 2):
             make_world(4240 + number, size="quick").write(root / f"world-{number}")
@@ -119,10 +117,8 @@ def interrupt(kills: int, seed: int = 0, jobs: int = 1, processes: int = 1, earl
         assert min(steps["midtrained"], steps["recovered"]) > 0, "nothing was trained that a kill could interrupt"
         rng = random.Random(seed)
         times = [rng.uniform(0.02, 0.98) * duration for _ in range(kills)]
-        trials = [
-            pool.submit(_trial, root, root / f"killed-{i}", after, expected, processes) for i, after in enumerate(times)
-        ]
-        return [failure for trial in trials if (failure := trial.result())]
+        failures = [_trial(root, root / f"killed-{i}", after, expected, processes) for i, after in enumerate(times)]
+        return [failure for failure in failures if failure]
 
 
 def _trial(root: Path, folder: Path, after: float, expected: Results, processes: int) -> str:

@@ -1,5 +1,3 @@
-"""A public benchmark by name, on the built-in model, with local data."""
-
 import json
 from pathlib import Path
 

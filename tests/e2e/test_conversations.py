@@ -1,5 +1,3 @@
-"""Conversations with several turns, system prompts and tools, from a file through the real command line."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -55,10 +53,7 @@ SEEN = {  # of each prompt, as it is recorded beside its rollouts
     "Name a river.\n\nIt is in Europe.",
 }
 NO_PLACE = "The chat template has no place for tool calls and tools: the model reads none of them"
-FEW = [
-    *SMALL_DISTILLATION,
-    *set_options("distill.max_steps=2", "distill.max_new_tokens=24", "distill.warm_start=off"),
-]
+FEW = [*SMALL_DISTILLATION, *set_options("distill.max_steps=2", "distill.max_new_tokens=24", "distill.warm_start=off")]
 
 
 def write(file: Path, rows: list[dict[str, Any]]) -> Path:

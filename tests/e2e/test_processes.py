@@ -1,5 +1,3 @@
-"""A cycle on two processes: the losses and the verdict of one, a resume on another number, and lost processes."""
-
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +8,7 @@ from tests.e2e.command_line import interrupt_at, recover
 from tests.interrupted import SMALL, Results, interrupt, read_results
 from tests.pipelines.options import set_options
 
-FLOAT32 = SMALL | {
-    "bf16": "false",
-    "midtrain.mix.answers": 0,
-    "midtrain.mix.texts": 0,
-    "distill.probe_every": 0,
-}
+FLOAT32 = SMALL | {"bf16": "false", "midtrain.mix.answers": 0, "midtrain.mix.texts": 0, "distill.probe_every": 0}
 
 
 def cycle(processes: int) -> list[str]:
@@ -69,3 +62,9 @@ def test_the_number_of_processes_changes_neither_losses_nor_verdict(
 def test_a_cycle_whose_processes_were_lost_and_resumed_leaves_what_an_unbroken_one_leaves() -> None:
     """Two moments; `python -m tests.interrupted --processes 2 --kills 5` tries five."""
     assert interrupt(kills=2, seed=2, processes=2) == []
+
+
+@pytest.mark.slow
+def test_a_cycle_that_was_killed_and_resumed_leaves_what_an_unbroken_one_leaves() -> None:
+    """One moment, in the distillation of a first cycle; `python -m tests.interrupted` tries twenty in a second one."""
+    assert interrupt(kills=1, seed=24, earlier_cycle=False) == []

@@ -1,5 +1,3 @@
-"""Commands before there is a project, and the messages of errors that a user can fix."""
-
 import shutil
 from pathlib import Path
 
@@ -35,19 +33,15 @@ def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) ->
         (["distill", "--teacher", "base"], 1, "No mid-trained checkpoint waits"),
         (["distill", "--student", "run:1"], 1, "There is no run:1"),
         (["distill", "--student", str(BASE), "--teacher", "cycle:9"], 1, "There is no cycle:9"),
-        (["compare", "base", "cycle:9"], 1, "There is no cycle:9"),
         (["init", "--base", "missing"], 1, "missing"),
         (["eval", "--suite", "style"], 2, "is not one of"),
         (["distill", "--student", "base", "--prompts", "./none"], 1, "Cannot read none"),
-        (["distill", "--student", "base", "--questions", "./none"], 1, "Cannot read none"),
         (["distill", "--student", "base", "--recipe", "magic"], 1, "Distillation has no recipe 'magic'"),
         (["midtrain", "--docs", "."], 1, "no readable document"),
         (["dashboard"], 1, "There is no project here yet"),
         (["dashboard", "--project", "elsewhere"], 1, "There is no project in elsewhere. Name the folder"),
         (["resume"], 1, "There is no project here yet"),
-        (["runs"], 1, "There is no project here yet"),
         (["rollback"], 1, "There is no project here yet"),
-        (["report", "1"], 1, "There is no project here yet"),
         (["cycle", "--docs", ".", "--set", "distill.stepz=3"], 1, "There is no setting distill.stepz"),
     ],
 )

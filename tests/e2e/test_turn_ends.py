@@ -1,5 +1,3 @@
-"""A model whose generation config does not stop where its turns end, through the command line."""
-
 import json
 from collections.abc import Callable
 from pathlib import Path
