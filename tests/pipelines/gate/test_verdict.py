@@ -1,18 +1,26 @@
+import random
 from dataclasses import replace
 
 import pytest
 
-from db.tables import Checkpoint, RunInputs
+from db.tables import RunInputs
 from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
-from pipelines.cli.train import _cycle_result
 from pipelines.cycle import Cycle
-from pipelines.gate.verdict import OtherResults, judge, require_pass_fail, settles_behaviour
+from pipelines.evaluation.printed_tables import verdict_table
+from pipelines.gate.verdict import (
+    OtherResults,
+    behaviour_changes,
+    judge,
+    judge_knowledge,
+    judge_retention,
+    require_pass_fail,
+    settles_behaviour,
+)
 from pipelines.job import Job
-from pipelines.outcome import Answer, Outcome
+from pipelines.outcome import Answer
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
-from pipelines.training.training_run import RunResult
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint
 
@@ -52,6 +60,7 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
     verdict = judge(Gate(), result([True] * 20), result([True] * 20))
     assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
     assert verdict.behaviour.needed > 20
+    assert (verdict.behaviour.limit, verdict.behaviour.setting) == (-0.03, "gate.behaviour_margin")
     assert verdict.headline("not promoted") == "Not promoted: instruction following is not decided."
     would_decide = f"about {verdict.behaviour.needed} prompts would decide it (20 were used)"
     assert measure_lines(verdict.as_dict())[0].details == ("20 prompts", would_decide)
@@ -80,6 +89,12 @@ def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
     assert f"about {verdict.behaviour.needed} prompts would decide it (20 were used): --limit " in following
     assert f"about {verdict.retention.needed} items would decide it (20 were used)" in retention
     assert "--limit" not in retention
+
+
+def graded(task: str, grade: float, n: int = 300, suite: str = "behaviour") -> Result:
+    """A result by F1 or BLEU, where hardly any item is exactly right."""
+    items = [Item(str(i), "", "", False) for i in range(n)]
+    return Result(task, suite, "test", {"f1": Metric.from_values([grade] * n)}, items, {}, 0.0)
 
 
 def asked_in_blocks(passes: list[bool], of: int) -> Result:
@@ -136,11 +151,7 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
     assert retained.earlier[1].limit == pytest.approx(0.893)
     lost = judge(Gate(), same, same, OtherResults(earlier={1: (knowledge[90], 0.94), 2: (knowledge[70], 0.9)}))
     assert (lost.passed, lost.outcome) == (False, "failed")
-    assert lost.reason == "knowledge of earlier cycles is short of its limit"
-    earlier = measure_lines(lost.as_dict())[2]
-    assert earlier.name == "earlier cycles (cycle 2 of 2)"
-    assert (earlier.before, earlier.after, earlier.limit) == ("0.900", "0.700", "0.855")
-    assert earlier.details[0] == "cycle 1: 0.940 → 0.900, limit 0.893, met"
+    assert measure_lines(lost.as_dict())[2].details[0] == "cycle 1: 0.940 → 0.900, limit 0.893, met"
     assert lost.as_dict()["earlier"]["2"]["passed"] is False
 
 
@@ -187,34 +198,20 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
     assert promotion.why == (verdict.reason if answer is None else "read them all")
 
 
-@pytest.mark.parametrize(("promoted", "exit_code"), [(True, 0), (False, 3)])
-def test_the_exit_code_does_not_depend_on_the_text_of_the_decision(promoted: bool, exit_code: int) -> None:
-    same = [result([True] * 20)]
-    run = RunResult(Checkpoint(id=1, cycle=1, run_id=1, role="recovered", path="run-0001", step=8), 1, 8)
-    outcome = Outcome(1, same, same, same, judge(Gate(), same[0], same[0]), promoted, run, "any text")
-    shown = _cycle_result(outcome)
-    assert shown.exit_code == exit_code
-    assert shown.data["promoted"] is promoted
-
-
-def graded(grades: list[float], task: str = "squad_completion") -> Result:
-    """A result by F1 or BLEU, where hardly any item is exactly right."""
-    items = [Item(str(i), "", "", grade == 1) for i, grade in enumerate(grades)]
-    return Result(task, "behaviour", "test", {"f1": Metric.from_values(grades)}, items, {}, 0.0)
-
-
 def test_a_graded_task_is_rejected_for_behaviour() -> None:
     """No item passes on either side, so even a ruined model would have lost nothing."""
-    clean, ruined = graded([0.8] * 300), graded([0.0] * 300)
-    with pytest.raises(RecoverError, match="The items of squad_completion are graded"):
+    clean, ruined = graded("squad", 0.8), graded("squad", 0.0)
+    with pytest.raises(RecoverError, match="The items of squad are graded"):
         judge(Gate(), clean, ruined)
     with pytest.raises(RecoverError, match="Name a task whose items pass or fail"):
         require_pass_fail(clean)
     with pytest.raises(RecoverError, match="are graded"):
-        judge(Gate(), result([True] * 300), graded([0.9] * 300))
+        judge(Gate(), result([True] * 300), graded("squad", 0.9))
     require_pass_fail(result([True, False]))
     same = result([True] * 200)
-    assert judge(Gate(), same, same, OtherResults(graded([0.9] * 100, "f1"), 0.9)).passed  # knowledge may be graded
+    assert judge(
+        Gate(), same, same, OtherResults(graded("squad", 0.9, suite="knowledge"), 0.9)
+    ).passed  # knowledge may be graded
 
 
 def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
@@ -224,10 +221,145 @@ def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
 
     def measure(*_: object, inputs: RunInputs, **options: object) -> list[Result]:
         stages.append(inputs.stage)
-        return [graded([0.8] * 4)]
+        return [graded("squad", 0.8)]
 
     monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
     job = Job("distill", Settings(distill=Distill(probe_every=0)))
     with pytest.raises(RecoverError, match="are graded"):
         Cycle(project, job).recover(project.clean)
     assert stages == ["measure/clean"]
+
+
+def knew(passes: list[bool], task: str) -> Result:
+    return result(passes, task, "retention")
+
+
+def passing(passed: int, n: int = 300) -> list[bool]:
+    return [i < passed for i in range(n)]
+
+
+CLEAN = [knew([True] * 300, "arithmetic"), knew([True] * 300, "own_world")]
+FOLLOWED = result([True] * 400)
+
+
+def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_the_task() -> None:
+    recovered = [knew([True] * 300, "arithmetic"), knew(passing(194), "own_world")]
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(CLEAN, recovered)))
+    assert (verdict.passed, verdict.outcome) == (False, "failed")
+    assert verdict.retention.value == pytest.approx(-106 / 600)
+    assert verdict.retention.limit == pytest.approx(-0.05)
+    assert verdict.retention.tasks == {
+        "arithmetic": {"n": 300, "lost": 0, "gained": 0},
+        "own_world": {"n": 300, "lost": 106, "gained": 0},
+    }
+    assert verdict.reason == "what it knew before is short of its limit"
+    assert verdict_table(verdict.as_dict()) == [
+        "                         clean   now       with 95 %    limit",
+        "instruction following    1.000 → 1.000       ≥ 0.993    0.970  met",
+        "new knowledge          not judged",
+        "what it knew before      1.000 → 0.823       ≥ 0.796    0.950  missed",
+        "instruction following:",
+        "  400 prompts",
+        "new knowledge:",
+        "  there are no questions on the documents (--questions)",
+        "what it knew before:",
+        "  600 items",
+        "  own_world: 106 lost, none gained",
+    ]
+
+
+@pytest.mark.parametrize(("passed", "is_enough"), [(19, True), (18, False)])
+def test_knowledge_that_is_exactly_at_its_limit_is_enough(passed: int, is_enough: bool) -> None:
+    answers = result([i < passed for i in range(53)], "closed_book", "knowledge")
+    assert judge_knowledge(answers, 0.95, 20 / 53, "gate.keep_knowledge").passed is is_enough
+
+
+def test_too_few_items_are_inconclusive_unless_something_else_failed() -> None:
+    few = [knew([True] * 10, "arithmetic")]
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(few, few)))
+    assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
+    assert verdict.retention.needed > 10
+    assert verdict.reason == "what it knew before is not decided"
+    worse = result(passing(300, 400))
+    assert judge(Gate(), FOLLOWED, worse, OtherResults(retention=(few, few))).outcome == "failed"
+
+
+def test_items_of_two_tasks_with_the_same_keys_are_different_items() -> None:
+    swapped = [knew([False] * 300, "arithmetic"), knew([True] * 300, "own_world")]
+    judgement = judge_retention(Gate(), CLEAN, swapped)
+    assert (judgement.n, judgement.value) == (600, -0.5)
+
+
+def test_graded_tasks_are_left_out_and_the_reason_says_so() -> None:
+    squad = graded("squad", 0.6, suite="retention")
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=([*CLEAN, squad], [*CLEAN, squad])))
+    assert verdict.passed
+    assert (verdict.retention.n, verdict.retention.graded) == (600, ("squad",))
+    assert "left out, as their items have grades: squad" in measure_lines(verdict.as_dict())[-1].details
+    assert judge_retention(Gate(), [squad], [squad]) is None
+
+
+def test_without_a_measurement_it_is_not_judged() -> None:
+    verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(CLEAN, [])))
+    assert verdict.passed
+    assert verdict.as_dict()["retention"] is None
+
+
+def test_the_limit_is_a_share_of_what_the_clean_model_knew() -> None:
+    clean, nothing_left = [knew(passing(200, 400), "general")], [knew([False] * 400, "general")]
+    assert judge_retention(Gate(keep_retention=0.9), clean, clean).limit == pytest.approx(-0.05)
+    assert judge_retention(Gate(keep_retention=0.0), clean, nothing_left).passed
+    assert judge_retention(Gate(), nothing_left, nothing_left).passed, "nothing was known"
+
+
+@pytest.mark.parametrize(("true_loss", "outcome"), [(0.1, "passed"), (0.0, "failed")])
+def test_errors_are_rare(true_loss: float, outcome: str) -> None:
+    """A model that lost a tenth is hardly ever promoted, and one that lost nothing is never rejected."""
+    rng, wrong = random.Random(0), 0
+    for _ in range(100):
+        before = [rng.random() < 0.9 for _ in range(600)]
+        after = [passed and rng.random() >= true_loss / 0.9 for passed in before]
+        retention = [knew(before, "t")], [knew(after, "t")]
+        wrong += judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=retention)).outcome == outcome
+    assert wrong <= 5
+
+
+KINDS = ("length_constraints:number_words", "punctuation:no_comma")
+
+
+def of_kinds(passes: list[bool]) -> Result:
+    plain = result(passes)
+    items = [
+        replace(item, verdicts={"instructions": [KINDS[i % 3 > 0]], "strict": [item.passed]})
+        for i, item in enumerate(plain.items)
+    ]
+    return replace(plain, items=items)
+
+
+def test_it_says_what_came_back_what_flipped_and_of_which_kind() -> None:
+    clean = of_kinds([True] * 90 + [False] * 10)
+    damaged = of_kinds([False] * 30 + [True] * 60 + [False] * 10)
+    recovered = of_kinds([False] * 6 + [True] * 84 + [True, *[False] * 9])
+    lines = (
+        "of 90 prompts that the clean model followed, 30 were lost before; 24 of these are regained",
+        "7 of 100 verdicts differ from the clean model's: "
+        "6 lost, most often punctuation (4) and length_constraints (2); 1 gained",
+    )
+    verdict = judge(Gate(), clean, recovered, damaged=damaged)
+    assert measure_lines(verdict.as_dict())[0].details[-2:] == lines
+    assert behaviour_changes(clean, None, clean) == behaviour_changes(clean, clean, clean) == ()
+
+
+@pytest.mark.parametrize(
+    ("recovered", "regained"),
+    [
+        ([True] * 4 + [False] * 3 + [True] * 13, "4 of these are regained, 2 others lost"),  # by the last step
+        ([True] * 10, "5 of these are regained"),
+    ],
+)
+def test_what_came_back_is_counted_on_the_prompts_that_all_three_were_asked(
+    recovered: list[bool], regained: str
+) -> None:
+    line, *_ = behaviour_changes(result([True] * 100), result([False] * 5 + [True] * 15), result(recovered))
+    expected = f"of {len(recovered)} prompts that the clean model followed, 5 were lost before; {regained}"
+    assert line == expected
