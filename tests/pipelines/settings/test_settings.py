@@ -57,9 +57,7 @@ def test_later_sources_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.
     assert change_recipe(default, "grpo", SMALL_MODEL_PARAMETERS) == defaults_for(SMALL_MODEL_PARAMETERS, "grpo")
 
 
-def test_a_variable_that_is_no_setting_is_ignored_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unknown_variable_is_a_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     ignored = {"RECOVER_DISTIL__STEPS": "2", "RECOVER_DISTILL_ROWS": "2", "RECOVERY": "x", "RECOVER_QQQ": "x"}
     environment = ignored | {f"RECOVER_{name}": "x" for name in OTHER_VARIABLES} | {"RECOVER_DISTILL__ROWS": "1"}
     assert read_environment(environment, flatten(Settings().model_dump())) == {"distill": {"rows": 1}}
@@ -93,30 +91,19 @@ def test_every_variable_that_is_used_is_known() -> None:
         ({"midtrain": {"mix": {"text": 1}}}, "There is no setting midtrain.mix.text. Known here: answers, texts, "),
         ({"distill": 3}, r"The setting distill is a group of settings. Write it as a \[distill\] table."),
         ({"midtrain": {"mix": True}}, r"Write it as a \[midtrain.mix\] table."),
-        ({"distill": {"rows": 2.5}}, "distill.rows must be a whole number of at least 1, not 2.5"),
         ({"distill": {"rows": 0}}, "distill.rows must be a whole number of at least 1, not 0"),
+        ({"distill": {"rows": 2.5}}, "distill.rows must be a whole number of at least 1, not 2.5"),
         ({"distill": {"max_steps": "ten"}}, "distill.max_steps must be a whole number of at least 1, not 'ten'"),
         ({"distill": {"warm_start": "usual"}}, "warm_start must be off, auto, default or a share of at least 0"),
         ({"midtrain": {"mix": {"answers": "some"}}}, "answers must be a number of at least 0 and below 1"),
         ({"midtrain": {"mix": {"texts": 1.5}}}, "mix.texts must be a number of at least 0 and below 1, not 1.5"),
-        ({"midtrain": {"mix": {"texts": "half"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not 'half'"),
         ({"midtrain": {"mix": {"texts": "nan"}}}, "midtrain.mix.texts must be a number of at least 0 .*, not "),
-        ({"midtrain": {"mix": {"texts": False}}}, "midtrain.mix.texts must be a number of at least 0 .*, not False"),
         ({"midtrain": {"mix": {"answers": False}}}, "answers must be a number of .*, not False"),
         ({"distill": {"warm_start": False}}, "warm_start must be off, auto, default or a share of .*, not False"),
-        ({"distill": {"warm_start": ""}}, "warm_start must be off, auto, default or a share of .*, not ''"),
-        ({"midtrain": {"epochs": 0}}, "midtrain.epochs must be auto or a number above 0, not 0"),
-        ({"gate": {"behaviour_margin": -1.0}}, "from 0 to 1"),
         ({"gate": {"behaviour_margin": 5.0}}, "behaviour_margin must be a number from 0 to 1, not 5.0"),
-        (
-            {"gate": {"behaviour_margin": float("nan")}},
-            "behaviour_margin must be a number from 0 to 1, not nan",
-        ),
+        ({"gate": {"behaviour_margin": float("nan")}}, "behaviour_margin must be a number from 0 to 1, not nan"),
         ({"midtrain": {"learning_rate": float("inf")}}, "learning_rate must be a number of at least 0, not inf"),
-        (
-            {"engine": "steam"},
-            "engine must be auto, transformers, vllm or http://HOST:PORT of vLLM servers, not 'steam'",
-        ),
+        ({"engine": "steam"}, "engine must be auto, transformers, vllm or http://HOST:PORT of vLLM servers, not"),
         ({"bf16": 1}, "bf16 must be true or false, not 1"),
         ({"distill": {"beta": 1.5}}, "distill.beta must be a number from 0 to 1, not 1.5"),
         ({"distill": {"clip_mode": "cut"}}, "distill.clip_mode must be zero or scale"),
@@ -151,22 +138,16 @@ def test_an_assignment_that_cannot_be_applied_is_refused(assignment: str, senten
         ("answers=0.1", LARGE_MODEL_PARAMETERS, Mix(answers=0.1, earlier=0)),
     ],
 )
-def test_the_mix_option_replaces_the_whole_mix(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
+def test_a_mix_in_short_replaces_the_whole_mix_anywhere(text: str, parameters: int, mix: Mix, tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text("[midtrain.mix]\nearlier = 0.1")
     assert resolve_settings(parameters, tmp_path, {"midtrain": {"mix": text}})[0].midtrain.mix == mix
-
-
-def test_a_mix_in_short_may_stand_wherever_a_setting_may(tmp_path: Path) -> None:
-    (tmp_path / "recover.toml").write_text('[midtrain]\nmix = "answers=0.1"')
-    assert resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}).settings.midtrain.mix == Mix(answers=0.1, earlier=0)
-    settings = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["midtrain.mix=documents"]).settings
-    assert settings.midtrain.mix == Mix(answers=0, texts=0, earlier=0)
+    assert resolve_settings(parameters, tmp_path, {}, [f"midtrain.mix={text}"])[0].midtrain.mix == mix
+    (tmp_path / "recover.toml").write_text(f'[midtrain]\nmix = "{text}"')
+    assert resolve_settings(parameters, tmp_path, {})[0].midtrain.mix == mix
 
 
 @pytest.mark.parametrize("file", ['midtrain = "x"', "[midtrain]\nmix = 3", "RECOVER_MIDTRAIN=x"])
-def test_a_value_where_a_group_belongs_is_refused_in_every_source(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_in_place_of_a_group_is_refused(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if file.startswith("RECOVER_"):
         monkeypatch.setenv(*file.split("="))
     else:

@@ -1,20 +1,30 @@
-"""Which rate, steps and rows a distillation has by default, whatever names its recipe."""
-
+import math
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.request import Request
+from pipelines.settings import defaults
 from pipelines.settings.defaults import (
+    FEW_STEPS,
+    MAX_STEP_TOKENS,
     MEDIUM_MODEL_PARAMETERS,
     PACES,
     SMALL_MODEL_PARAMETERS,
     Pace,
+    choose_engine,
     defaults_for,
     learns_from,
+    midtraining_steps,
+    scheduled,
+    warn_of_few_steps,
 )
 from pipelines.settings.resolve import apply_overrides, change_recipe, differences, resolve_settings
-from pipelines.settings.schema import Distill
+from pipelines.settings.schema import Distill, Midtrain, Mix
 from pipelines.training.recipe_inputs import DISTILL_RECIPES, check_recipes
 from recovery.errors import RecoverError
 from recovery.recipes import RECIPES
@@ -48,9 +58,7 @@ def test_every_recipe_runs_by_default_at_every_size(recipe: str, size: str, tmp_
         ("asft", "sft", ("anchor=0.1", "dft=true")),
     ],
 )
-def test_a_recipe_by_its_dials_has_the_same_settings(
-    name: str, other: str, dials: tuple[str, ...], size: str, tmp_path: Path
-) -> None:
+def test_dials_alone_are_their_recipe(name: str, other: str, dials: tuple[str, ...], size: str, tmp_path: Path) -> None:
     by_name = resolve_settings(SIZES[size], tmp_path, {}, [f"distill.recipe={name}"])
     by_dials = resolve_settings(
         SIZES[size], tmp_path, {}, [f"distill.recipe={other}", *(f"distill.{dial}" for dial in dials)]
@@ -80,9 +88,7 @@ def test_a_recipe_on_rollouts_never_inherits_the_rate_of_ready_made_answers() ->
 
 
 @pytest.mark.parametrize("source", ["flag", "file", "variable", "--set"])
-def test_every_source_that_names_a_recipe_brings_its_defaults(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_of_any_source_has_its_defaults(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if source == "file":
         (tmp_path / "recover.toml").write_text('[distill]\nrecipe = "opd"\n')
     if source == "variable":
@@ -109,3 +115,76 @@ def test_another_recipe_has_dials_of_its_own(former: str) -> None:
     settings = defaults_for(SIZES["medium"], former)
     for name in DISTILL_RECIPES:
         assert change_recipe(settings, name, SIZES["medium"]).distill.dials == RECIPES[name].dials, name
+
+
+SMALL, LARGE = SMALL_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS + 1
+
+
+@pytest.fixture(params=[True, False])
+def has_vllm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Whether vLLM looks installed."""
+    spec = ModuleSpec("vllm", None) if request.param else None
+    monkeypatch.setattr(defaults, "find_spec", lambda name: spec if name == "vllm" else None)
+    defaults._automatic.cache_clear()
+    yield request.param
+    defaults._automatic.cache_clear()
+
+
+def test_a_named_engine_and_a_small_model_need_no_message(has_vllm: bool, caplog: pytest.LogCaptureFixture) -> None:
+    for parameters in (SMALL, LARGE):
+        assert choose_engine("vllm", parameters) == "vllm"
+        assert choose_engine("transformers", parameters) == "transformers"
+    assert choose_engine("auto", SMALL) == "transformers"
+    assert caplog.messages == []
+
+
+def test_large_models_use_vllm_if_installed_and_say_so_once(has_vllm: bool, caplog: pytest.LogCaptureFixture) -> None:
+    engine = "vllm" if has_vllm else "transformers"
+    assert [choose_engine("auto", parameters) for parameters in (LARGE, 10 * LARGE, LARGE)] == [engine] * 3
+    (message,) = caplog.messages
+    assert message.startswith(
+        "Engine: vLLM" if has_vllm else "Engine: transformers; vLLM generates text several times as fast, but it is not"
+    )
+
+
+def steps_of(midtrain: Midtrain, tokens: int) -> int:
+    return midtrain.steps(math.ceil(tokens / midtrain.window), midtrain.step_rows)
+
+
+@given(st.integers(2_000, 10**9), st.sampled_from([128, 512, 2048]))
+def test_every_corpus_gets_enough_steps_of_a_bounded_size(tokens: int, window: int) -> None:
+    plan = scheduled(Midtrain(window=window), tokens)
+    assert steps_of(plan, tokens) >= (FEW_STEPS if tokens >= 10 * window else 10)
+    assert plan.step_rows * window <= MAX_STEP_TOKENS
+
+
+@given(st.integers(1, 10**8), st.integers(1, 10**8))
+def test_a_smaller_corpus_is_read_at_least_as_often(one: int, other: int) -> None:
+    small, large = sorted((one, other))
+    assert scheduled(Midtrain(), small).epochs >= scheduled(Midtrain(), large).epochs
+
+
+@pytest.mark.parametrize(("tokens", "epochs", "steps"), [(5_000, 15, 147), (50_000, 6, 146), (5_000_000, 3, 458)])
+def test_the_plans_of_three_corpora(tokens: int, epochs: float, steps: int) -> None:
+    plan = scheduled(Midtrain(), tokens)
+    assert plan.epochs == pytest.approx(epochs, abs=0.2)
+    assert steps_of(plan, tokens) == pytest.approx(steps, rel=0.06)
+
+
+@given(st.integers(5_000, 1_000_000), st.sampled_from([0.1, 0.34, 0.5]))
+def test_texts_of_the_mix_are_read_beside_the_documents_in_about_as_many_steps(tokens: int, texts: float) -> None:
+    alone, mixed = (midtraining_steps(Midtrain(mix=Mix(texts=share)), tokens) for share in (0.0, texts))
+    assert 0.7 <= mixed / alone <= 1.35
+
+
+def test_settings_that_are_given_stay() -> None:
+    plan = scheduled(Midtrain(epochs=2.5, rows=7), 1000)
+    assert (plan.epochs, plan.rows) == (2.5, 7)
+
+
+def test_a_plan_of_few_steps_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    warn_of_few_steps(Midtrain(), FEW_STEPS)
+    warn_of_few_steps(Midtrain(max_steps=5), 5)
+    assert not caplog.records
+    warn_of_few_steps(Midtrain(), 5)
+    assert "Only 5 optimiser steps" in caplog.text
