@@ -1,5 +1,3 @@
-"""`recover repair`: which moves are tried, from where, and what a repair says."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +6,10 @@ import pytest
 
 from db.next_attempt import NextAttempt
 from evals.results import Item, Metric, Result
+from pipelines.cycle import Cycle
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.gate.verdict import Judgement, Verdict
+from pipelines.gate.verdict import Judgement, Verdict, judge_knowledge
 from pipelines.job import Job
 from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _guard, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
@@ -40,24 +39,20 @@ def planned(name: str, *moves: Move, job: Job = JOB, can_probe: bool = True, par
     return _job_of(job, name, share, can_probe=can_probe, parameters=parameters)
 
 
-def chosen(job: Job, setting: str, value: float) -> Job:
-    settings = apply_overrides(job.settings, {"distill": {setting: value}})
-    return replace(job, settings=settings, given={f"distill.{setting}": value})
+def chosen(job: Job, **distill: float) -> Job:
+    """With these settings of the user."""
+    settings = apply_overrides(job.settings, {"distill": distill})
+    return replace(job, settings=settings, given={f"distill.{name}": value for name, value in distill.items()})
+
+
+WITH_DOCUMENTS = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
 
 
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        (
-            "--set",
-            "distill.beta=0.5",
-            "A repair chooses its recipes with their own dials. Leave out distill.beta, or use",
-        ),
-        (
-            "--set",
-            "distill.recipe=sdft",
-            "A repair chooses its recipes with their own dials. Leave out distill.recipe, or",
-        ),
+        ("--set", "distill.beta=0.5", "with their own dials. Leave out distill.beta, or use"),
+        ("--set", "distill.recipe=sdft", "with their own dials. Leave out distill.recipe, or"),
         ("--set", "distill.temperature=2", "The recipe opd needs rollouts at temperature 1."),
         ("--set", "report_to=nonsense", "The setting report_to must be none, wandb, trackio or tensorboard"),
         ("--prompts", "no-user.jsonl", 'no-user.jsonl has no "prompt"'),
@@ -76,19 +71,10 @@ def test_a_refused_repair_says_why_and_creates_no_project(
 def test_a_lost_end_is_taught_in_a_few_steps_on_labels_at_a_rate_of_their_own() -> None:
     job = planned("ends", job=replace(JOB, settings=defaults_for(MEDIUM)), parameters=MEDIUM)
     pace = job.settings.distill
-    assert (job.id, pace.recipe, pace.learning_rate, pace.rows, pace.steps) == (
-        "abcd1234-ends",
-        "offpolicy",
-        1e-3,
-        7,
-        24,
-    )
-    given = replace(JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 9}}), given={"distill.steps": 9})
-    assert planned("ends", job=given).settings.distill.steps == 9
-    longer = replace(
-        JOB, settings=apply_overrides(Settings(), {"distill": {"steps": 160}}), given={"distill.steps": 160}
-    )
-    assert planned("ends", job=longer).settings.distill.steps == 24, "others are to be longer"
+    assert (job.id, pace.recipe) == ("abcd1234-ends", "offpolicy")
+    assert (pace.learning_rate, pace.rows, pace.steps) == (1e-3, 7, 24)
+    assert planned("ends", job=chosen(JOB, steps=9)).settings.distill.steps == 9
+    assert planned("ends", job=chosen(JOB, steps=160)).settings.distill.steps == 24, "others are to be longer"
 
 
 def test_replies_that_do_not_end_are_no_repair() -> None:
@@ -121,47 +107,36 @@ def test_interpolation_trains_nothing_and_its_share_is_where_the_others_begin() 
 
 def test_every_move_learns_at_the_rate_of_its_own_recipe() -> None:
     medium = replace(JOB, settings=defaults_for(MEDIUM))
-    given = replace(
-        medium,
-        settings=apply_overrides(medium.settings, {"distill": {"learning_rate": 1e-3, "steps": 9}}),
-        given={"distill.learning_rate": 1e-3, "distill.steps": 9},
-    )
-    paces = [
-        (own.distill.learning_rate, own.distill.rows, own.distill.steps)
-        for job in (medium, given)
-        for name in ("answers", "opd")
-        for own in [planned(name, job=job, parameters=MEDIUM).settings]
-    ]
+    paces = []
+    for job in (medium, chosen(medium, learning_rate=1e-3, steps=9)):
+        for name in ("answers", "opd"):
+            own = planned(name, job=job, parameters=MEDIUM).settings.distill
+            paces.append((own.learning_rate, own.rows, own.steps))
     assert paces == [(1e-3, 7, 80), (2e-5, 16, 80), (1e-3, 7, 9), (1e-3, 16, 9)]
 
 
-def test_documents_of_the_fine_tune_are_read_again_while_it_is_distilled() -> None:
-    given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
-    shares = [planned(name, job=given).settings.distill.documents for name in list(NAMES)[1:]]
+def test_documents_and_answers_of_the_fine_tune_are_learned_again_while_it_is_distilled() -> None:
+    shares = [planned(name, job=WITH_DOCUMENTS).settings.distill.documents for name in list(NAMES)[1:]]
     assert shares == [REREAD, None, REREAD, REREAD]
-    assert planned("opd", job=chosen(given, "documents", 0.4)).settings.distill.documents == 0.4
-    default = replace(given, settings=defaults_for(MEDIUM))
+    default = replace(WITH_DOCUMENTS, settings=defaults_for(MEDIUM))
     assert planned("answers", job=default, parameters=MEDIUM).settings.distill.documents == REREAD
+    with_chats = replace(JOB, training_file=Path("chats.jsonl"))
+    assert planned("answers", job=with_chats).settings.distill.documents == REREAD
+    assert planned("answers").settings.distill.documents is None
+    for share in (0.0, 0.4):
+        assert planned("opd", job=chosen(with_chats, documents=share)).settings.distill.documents == share
 
 
 @pytest.mark.parametrize("share", ["documents", "texts"])
 def test_a_large_share_of_one_leaves_room_for_the_other_and_for_answers(share: str) -> None:
-    given = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, Path("snapshot")))
-    distill = planned("answers", job=chosen(given, share, 0.8)).settings.distill
+    distill = planned("answers", job=chosen(WITH_DOCUMENTS, **{share: 0.8})).settings.distill
     assert distill.documents_share + distill.texts_share == pytest.approx(0.9)
 
 
 def test_texts_of_the_base_are_read_by_the_moves_that_train_for_long() -> None:
     shares = [planned(name).settings.distill.texts for name in list(NAMES)[1:]]
     assert shares == [None, None, TEXTS, TEXTS]
-    assert planned("answers", job=chosen(JOB, "texts", 0.0)).settings.distill.texts == 0.0
-
-
-def test_answers_of_its_training_file_are_learned_again_too() -> None:
-    given = replace(JOB, training_file=Path("chats.jsonl"))
-    assert planned("answers", job=given).settings.distill.documents == REREAD
-    assert planned("answers").settings.distill.documents is None
-    assert planned("answers", job=chosen(given, "documents", 0.0)).settings.distill.documents == 0.0
+    assert planned("answers", job=chosen(JOB, texts=0.0)).settings.distill.texts == 0.0
 
 
 def test_without_probes_a_fixed_share_is_taken() -> None:
@@ -171,13 +146,12 @@ def test_without_probes_a_fixed_share_is_taken() -> None:
 
 
 def test_a_share_that_was_given_is_taken_by_every_move() -> None:
-    settings = apply_overrides(Settings(), {"distill": {"warm_start": 0.3}})
-    job = replace(JOB, settings=settings, given={"distill.warm_start": 0.3})
+    job = chosen(JOB, warm_start=0.3)
     none_helps = [move("none"), move("interpolation", share=0.0)]
     assert planned("interpolation", job=job).settings.distill.warm_start == 0.3
     assert planned("answers", *none_helps, job=job).settings.distill.warm_start == 0.3
     assert planned("answers", *none_helps).settings.distill.warm_start == "off"
-    unmoved = chosen(JOB, "warm_start", 0.0)
+    unmoved = chosen(JOB, warm_start=0.0)
     assert planned("interpolation", job=unmoved).settings.distill.warm_start == 0.0
     assert planned("opd", move("interpolation", share=0.3), job=unmoved).settings.distill.warm_start == 0.0
 
@@ -232,7 +206,6 @@ def test_a_failed_repair_says_what_to_try_next() -> None:
 
 def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() -> None:
     """A few steps for the ends of replies may cost knowledge; what begins with them must bring it back."""
-    from pipelines.cycle import Cycle
 
     def asked(passed: int) -> list[Result]:
         items = [Item(str(n), "", "", n < passed, {}) for n in range(100)]
@@ -249,8 +222,6 @@ def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() ->
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
-    from pipelines.gate.verdict import judge_knowledge
-
     def answers(value: float) -> Result:
         return Result("answers", "knowledge", "file", {"likelihood": Metric.from_values([value] * 4)}, [], {}, 1.0)
 

@@ -20,13 +20,8 @@ ROWS = [
     {"question": f"What does {name} do?", "answer": trade, "passage": note}
     for (name, trade), note in zip(FACTS, NOTES, strict=True)
 ]
-FEW = (
-    "midtrain.max_steps=2",
-    "distill.rows=6",
-    "distill.max_new_tokens=16",
-    "distill.prompts=16",
-    "distill.probe_items=6",
-)
+OF_DISTILL = ("rows=6", "max_new_tokens=16", "prompts=16", "probe_items=6")
+FEW = ("midtrain.max_steps=2", *(f"distill.{assignment}" for assignment in OF_DISTILL))
 
 
 def midtrain(folder: Path, *more: str, rows: list[dict[str, Any]] | None = None) -> Result:
@@ -67,19 +62,14 @@ def test_without_a_lift_it_is_refused_with_the_figure(tmp_path: Path) -> None:
     assert "The context is not shown to help the teacher: right with the context" in error_of(refused)
 
 
-def test_the_lift_of_the_bases_own_questions_is_named_as_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lift_of_the_bases_own_questions_is_named_as_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = {"questions": [{**row, "source": ""} for row in ROWS], "counts": {"written": 9}}
     monkeypatch.setattr("pipelines.training.in_context.write_passage_questions", lambda *_: written)
     completed = midtrain(tmp_path, *set_options("distill.require_lift=false", "midtrain.epochs=0.1"))
     run = Project.open_existing(tmp_path / "project").run(data_of(completed)["run"])
     assert run.inputs.lift["selected"] is True
     assert "; the questions were chosen for it" in completed.stderr
-    assert (
-        "Only 1 optimiser step: the documents will hardly be learned. Raise midtrain.epochs or lower distill.rows"
-        in (completed.stderr)
-    )
+    assert "Only 1 optimiser step: the documents will hardly be learned. Raise" in completed.stderr
 
 
 @pytest.mark.release
@@ -108,20 +98,23 @@ def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> 
         ((), [{**ROWS[0], "passage": "word " * 5000}], "exceed the model's window of 4,096"),
         (("--recipe", "midtrain"), ROWS, "--teacher-context is for --recipe in-context alone"),
         (("--recipe", "opd"), None, "Use midtrain or in-context"),
-        (
-            ("--mix", "answers=0.5,texts=0.2"),
-            None,
-            "only the entry earlier of the mix may be set, not answers or texts",
-        ),
+        (("--mix", "answers=0.5,texts=0.2"), None, "only the entry earlier of the mix may be set, not answers or"),
         (("--set", "midtrain.mix.answers=0.5"), None, "only the entry earlier of the mix may be set, not answers"),
-        (("--set", "midtrain.mix=texts=0.2"), None, "only the entry earlier of the mix may be set, not texts"),
         (("--set", "distill.shuffle_contexts=true"), [ROWS[0], ROWS[0]], "There is one context alone"),
         (("--set", "midtrain.ordinary_prompts=0.8"), None, "leave nothing to the new documents"),
+        (("--docs", "one-word.txt"), ROWS, "no passage of at least two words"),
+        (("--teacher-context", "one-word.txt"), None, "names a JSONL file"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_computed(
-    tmp_path: Path, more: tuple[str, ...], rows: list[dict[str, Any]] | None, message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
+    rows: list[dict[str, Any]] | None,
+    message: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one-word.txt").write_text("桥在很久以前由石头建成。")
     refused = midtrain(tmp_path, *more, rows=rows)
     assert message.replace("DATA", str(tmp_path / "asked.jsonl")) in error_of(refused)
     assert not (tmp_path / "project").exists()
@@ -134,14 +127,6 @@ def test_a_mix_of_earlier_documents_alone_applies(tmp_path: Path, mix: tuple[str
     assert data_of(midtrain(tmp_path, "--dry-run", *mix, rows=ROWS))
 
 
-def test_documents_without_two_words_are_refused_before_anything_is_computed(tmp_path: Path) -> None:
-    (tmp_path / "words").mkdir()
-    (tmp_path / "words" / "note.txt").write_text("桥在很久以前由石头建成。")
-    refused = midtrain(tmp_path, "--docs", str(tmp_path / "words"), rows=ROWS)
-    assert "no passage of at least two words" in error_of(refused)
-    assert not (tmp_path / "project").exists()
-
-
 def test_a_passage_that_shares_words_with_a_question_is_refused(tmp_path: Path) -> None:
     questions = tmp_path / "questions.jsonl"
     leaked = NOTES[2].split(". ")[1]
@@ -149,9 +134,3 @@ def test_a_passage_that_shares_words_with_a_question_is_refused(tmp_path: Path) 
     refused = midtrain(tmp_path, "--questions", str(questions), rows=ROWS)
     assert error_of(refused).startswith(f"Line 3 of {tmp_path / 'asked.jsonl'} shares words with an")
     assert not (tmp_path / "project").exists()
-
-
-def test_a_text_cannot_be_the_passage_of_every_question(tmp_path: Path) -> None:
-    (tmp_path / "all.md").write_text(NOTES[0])
-    refused = midtrain(tmp_path, "--teacher-context", str(tmp_path / "all.md"))
-    assert "names a JSONL file" in error_of(refused)

@@ -1,5 +1,3 @@
-"""What prompts, teachers, rows and processes must have for each other."""
-
 import pytest
 
 from pipelines.settings.resolve import apply_overrides
@@ -29,10 +27,7 @@ def test_a_teacher_without_prompts_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            Distill(rows=12, group=8),
-            "The 12 rollouts of a step of distill.rows = 12 must be a multiple of the group size",
-        ),
+        (Distill(rows=12, group=8), "The 12 rollouts of a step of distill.rows = 12 must be a multiple of the group"),
         (Distill(rows=8, on_policy_fraction=0.75, group=4), "The 6 rollouts of a step of distill.rows = 8 must be a"),
         (Distill(rows=4, on_policy_fraction=0.1), "the share distill.on_policy_fraction = 0.1 is 0. Set more rows"),
         (Distill(rows=4, on_policy_fraction=0.9), "the share distill.on_policy_fraction = 0.9 is 4. Set more rows"),
@@ -56,17 +51,11 @@ def test_midtraining_in_context_has_dials_of_its_own() -> None:
         ({"engine": "http://one:8000"}, None, "engine on servers generates for a single process"),
         ({}, "http://one:8000", "teacher on servers scores for a single process"),
         ({}, "ema", "teacher ema is an average that a single process keeps. Leave out"),
-        (
-            {"distill": {"rows": 3}},
-            "base",
-            r"A step has 3 rows \(distill.rows\), too few for 4 processes. Start at most 3",
-        ),
+        ({"distill": {"rows": 3}}, "base", r"3 rows \(distill.rows\), too few for 4 processes. Start at most 3"),
         ({"midtrain": {"rows": 2}}, None, r"A step has 2 rows \(midtrain.rows\)"),
     ],
 )
-def test_what_several_processes_cannot_train_is_refused(
-    settings: dict[str, object], teacher: str, sentence: str
-) -> None:
+def test_what_processes_cannot_train_is_refused(settings: dict[str, object], teacher: str, sentence: str) -> None:
     changed = apply_overrides(Settings(), settings)
     check_processes(1, changed, parse_teacher(teacher))
     check_processes(8, Settings())

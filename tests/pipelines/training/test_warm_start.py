@@ -1,11 +1,8 @@
-"""Warm start: how far the weights move back, and when nothing is left to distil."""
-
 from typing import Any
 
 import pytest
 import torch
 
-from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill, Settings
 from pipelines.training.probes import ProbeFunction, ProbeResult
 from pipelines.training.warm_start import ENOUGH, NOTHING_LOST, WarmStart, WarmStartPlan, warm_start
@@ -13,8 +10,12 @@ from recovery.lab import BASE
 from recovery.models.interpolation import InterpolationError
 from recovery.models.students import Student, load_student
 
-AUTO = Settings(lora_rank=0, distill=Distill(warm_start="auto"))
-DEFAULT = AUTO.model_copy(update={"distill": Distill(warm_start="default")})
+
+def with_start(value: str | float) -> Settings:
+    return Settings(lora_rank=0, distill=Distill(warm_start=value))  # type: ignore[arg-type]
+
+
+AUTO, DEFAULT = with_start("auto"), with_start("default")
 
 
 def clean() -> str:
@@ -65,7 +66,7 @@ def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_shar
         raise InterpolationError("The adapter uses DoRA.")
 
     monkeypatch.setattr("pipelines.training.warm_start.WeightInterpolation", no_line)
-    named = AUTO.model_copy(update={"distill": Distill(warm_start=0.3)})
+    named = with_start(0.3)
     assert start(student, AUTO, KEPT, LOST) == WarmStart(best_knowledge=0.8), "the probe counts"
     assert start(student, DEFAULT, KEPT, LOST).share is None
     assert start(student, named, WarmStartPlan(clean, rejected=True), LOST).share is None
@@ -114,11 +115,9 @@ def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) 
 
 
 def test_a_set_share_is_used_and_off_moves_nothing(student: Student) -> None:
-    off = AUTO.model_copy(update={"distill": Distill(warm_start="off")})
-    assert start(student, off, WarmStartPlan(clean), (0.5, 0.8)) == WarmStart(best_knowledge=0.8)
+    assert start(student, with_start("off"), KEPT, (0.5, 0.8)) == WarmStart(best_knowledge=0.8)
     assert distance(student) == pytest.approx(1.0)
-    quarter = AUTO.model_copy(update={"distill": Distill(warm_start=0.25)})
-    warm = start(student, quarter, WarmStartPlan(clean), (0.5, 0.8), (0.6, 0.8))
+    warm = start(student, with_start(0.25), KEPT, (0.5, 0.8), (0.6, 0.8))
     assert (warm.stop_reason, warm.as_json()) == ("", {"share": 0.25})
     assert distance(student) == pytest.approx(0.75, abs=1e-4)
 
@@ -137,13 +136,10 @@ def test_without_a_probe_set_auto_moves_nothing(student: Student, caplog: pytest
     assert "No warm start: there is no probe set" in caplog.messages[-1]
 
 
-@pytest.mark.parametrize("value", ["auto", "0.3", "default"])
-def test_a_new_adapter_has_no_earlier_weights_to_go_back_to(
-    student: Student, value: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = apply_overrides(AUTO, {"distill": {"warm_start": value}})
+@pytest.mark.parametrize("value", ["auto", 0.3, "default"])
+def test_a_new_adapter_stays_in_place(student: Student, value: str | float, caplog: pytest.LogCaptureFixture) -> None:
     plan = WarmStartPlan(None, new_adapter=True)
-    assert warm_start(student, probes((0.5, 0.8)), settings, plan, "no such base").as_json() is None
+    assert warm_start(student, probes((0.5, 0.8)), with_start(value), plan, "no such base").as_json() is None
     assert distance(student) == pytest.approx(1.0)
     assert any("new adapter" in message for message in caplog.messages) == (value != "default")
 
@@ -159,25 +155,30 @@ def test_the_search_counts_what_was_known_before_and_what_a_likelihood_had_witho
     assert search((0.95, 0.8), (0.955, 0.782), (0.955, 0.7), (0.955, 0.6)) == 0.0
 
 
-def test_a_small_likelihood_weighs_as_much_as_a_share_of_right_answers(student: Student) -> None:
-    """Measured on an adapter that TRL's SFTTrainer trained: the largest share would leave a seventh of the gain."""
-    measured = [(0.3, 0.124, 0.0), (0.867, 0.096, 0.083), (0.933, 0.057, 0.317), (0.967, 0.017, 0.583)]
-    results = [ProbeResult(follows, gained, 0.967 - follows, False, known, floor=0.0004)
-               for follows, gained, known in measured]  # fmt: skip
-    half = AUTO.model_copy(update={"gate": AUTO.gate.model_copy(update={"keep_knowledge": 0.5})})
-    assert warm_start(student, in_turn(*results), half, WarmStartPlan(clean), str(BASE)).share == 0.3
-
-
-def test_a_single_right_answer_does_not_hold_the_weights(student: Student) -> None:
-    """One of 60 questions, which every move loses."""
-    scores = ((0.3, 1 / 60), (0.6, 0.0), (0.9, 0.0), (0.97, 0.0))
-    assert start(student, AUTO, WarmStartPlan(clean), *scores).share == 0.7
-
-
-def test_a_likelihood_that_rose_by_less_than_its_error_does_not_hold_the_weights(student: Student) -> None:
-    scores = [(0.3, 0.402), (0.6, 0.4), (0.9, 0.4), (0.97, 0.4)]
-    results = [ProbeResult(b, gained, 0.97 - b, False, knowledge_error=0.02, floor=0.4) for b, gained in scores]
-    assert warm_start(student, in_turn(*results), AUTO, WarmStartPlan(clean), str(BASE)).share == 0.7
+@pytest.mark.parametrize(
+    ("gained", "known", "error", "floor", "keep", "share"),
+    [
+        # Measured on an adapter that TRL's SFTTrainer trained: the largest share would leave a seventh of the gain.
+        ((0.124, 0.096, 0.057, 0.017), (0.0, 0.083, 0.317, 0.583), 0.0, 0.0004, 0.5, 0.3),
+        ((1 / 60, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), 0.0, 0.0, 0.95, 0.7),  # one answer, which every move loses
+        ((0.402, 0.4, 0.4, 0.4), (0.0, 0.0, 0.0, 0.0), 0.02, 0.4, 0.95, 0.7),  # a rise below its error
+    ],
+)
+def test_a_gain_holds_the_weights_if_it_is_more_than_chance(
+    student: Student,
+    gained: tuple[float, ...],
+    known: tuple[float, ...],
+    error: float,
+    floor: float,
+    keep: float,
+    share: float,
+) -> None:
+    settings = AUTO.model_copy(update={"gate": AUTO.gate.model_copy(update={"keep_knowledge": keep})})
+    results = [
+        ProbeResult(follows, has, 0.97 - follows, False, knows, error, floor)
+        for follows, has, knows in zip((0.3, 0.867, 0.933, 0.967), gained, known, strict=True)
+    ]
+    assert warm_start(student, in_turn(*results), settings, WarmStartPlan(clean), str(BASE)).share == share
 
 
 REJECTED = WarmStartPlan(clean, rejected=True)
@@ -186,6 +187,5 @@ REJECTED = WarmStartPlan(clean, rejected=True)
 def test_a_model_that_the_gate_rejected_is_moved_where_probes_show_no_loss(student: Student) -> None:
     warm = start(student, AUTO, REJECTED, (0.9, 0.8), (0.95, 0.8), (0.95, 0.8), (0.95, 0.8))
     assert (warm.share, list(warm.tried or {})) == (0.3, ["0.0", "0.3", "0.5", "0.7"])
-    half = AUTO.model_copy(update={"distill": Distill(warm_start=0.5)})
-    assert start(student, half, REJECTED, (0.9, 0.8), (0.9, 0.8)).share == 0.5
+    assert start(student, with_start(0.5), REJECTED, (0.9, 0.8), (0.9, 0.8)).share == 0.5
     assert distance(student) == pytest.approx(0.7 * 0.5, abs=1e-3)
