@@ -11,11 +11,7 @@ from tests.pipelines.project.checkpoints import record_checkpoint
 
 
 def test_the_exported_suites_name_no_path_of_this_machine() -> None:
-    suites = {
-        "behaviour": "lab,/home/ada/base/house.jsonl",
-        "retention": "/home/ada/old.yaml",
-        "knowledge": "gsm8k",
-    }
+    suites = {"behaviour": "lab,/home/ada/base/house.jsonl", "retention": "/home/ada/old.yaml", "knowledge": "gsm8k"}
     assert without_files(suites) == ({"behaviour": "lab", "knowledge": "gsm8k"}, ["house.jsonl", "old.yaml"])
 
 

@@ -93,14 +93,11 @@ def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(projec
     config = {"base_model_name_or_path": str(project.checkpoint_folder(1))}
     (project.checkpoint_folder(2) / "adapter_config.json").write_text(json.dumps(config))
     decide(project, project.resolve("cycle:1"), "promoted", "because")
-    run = project.tracker.start_run(project.id, "distill", None)
-    folder = project.checkpoint_folder(run)
-    folder.mkdir()
-    undecided = project.tracker.checkpoint(project.id, "recovered", folder, run=run)
+    undecided = record_checkpoint(project, None, 3)
     assert (below, above, undecided) == (2, 3, 4)
     assert _collect(project, rejected=True, dry_run=False) == []
     project.tracker.promote(project.id, None, undecided, "rejected", "ada", "reads badly")
-    assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [folder]
+    assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [project.checkpoint_folder(3)]
 
 
 def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_something_needs_it(project: Project) -> None:
@@ -139,10 +136,7 @@ def test_the_current_checkpoint_is_not_deleted_whatever_its_last_decision_is(pro
 def test_the_start_of_an_open_cycle_is_not_deleted(project: Project) -> None:
     start = record_cycle(project, "rejected")
     second, _ = project.tracker.open_cycle(project.id)
-    run = project.tracker.start_run(project.id, "midtrain", second)
-    folder = project.checkpoint_folder(run)
-    folder.mkdir()
-    project.tracker.checkpoint(project.id, "midtrained", folder, parent=start, run=run, cycle=second)
+    record_checkpoint(project, second, 2, "midtrained", parent=start)
     assert _collect(project, rejected=True, dry_run=True) == []
 
 

@@ -1,5 +1,4 @@
-"""Projects that are moved, and weights that changed, on a real record without a model."""
-
+import json
 import sqlite3
 import time
 from pathlib import Path
@@ -7,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.project.checkpoints import weights_hash
+from pipelines.project.locations import Base, resolve_base
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
 from recovery.lab import BASE
+from tests.pipelines.options import recover
 from tests.pipelines.project.checkpoints import record_cycle
 
 
@@ -79,3 +80,76 @@ def test_a_base_whose_weights_changed_is_rejected(tmp_path: Path) -> None:
     for access in (lambda: reopened.resolve("base"), lambda: reopened.weights_id(reopened.current)):
         with pytest.raises(RecoverError, match="not those that this project was created with"):
             access()
+
+
+def test_the_flag_comes_before_the_environment_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RECOVER_BASE", raising=False)
+    assert resolve_base(tmp_path) == Base(str(BASE), True)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "recover.toml").write_text('base = "model"')
+    assert resolve_base(tmp_path) == Base(str(tmp_path / "model"), False)  # relative to the file
+    monkeypatch.setenv("RECOVER_BASE", "org/environment")
+    assert resolve_base(tmp_path) == Base("org/environment", False)
+    assert resolve_base(tmp_path, "org/flag") == Base("org/flag", False)
+
+
+def test_a_base_that_is_no_text_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text("base = 7")
+    with pytest.raises(RecoverError, match="It must be a folder or a hub id"):
+        resolve_base(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[distil]", "There is no setting distil."),
+        ("[distill]\nsteps = 'ten'", "The setting distill.steps must be a whole number of at least 0, not 'ten'."),
+        ("[midtrain]\nmix = 'nonsense'", "The mix 'nonsense' has the unknown entry 'nonsense'."),
+        ("distill = [", "is not valid TOML"),
+    ],
+)
+def test_commands_that_train_nothing_refuse_a_broken_settings_file(content: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text(content)
+    for command in (["status"], ["eval", "base"]):
+        refused = recover(*command, "--project", tmp_path)
+        assert (refused.exit_code, sentence in refused.stderr) == (1, True), refused.stderr
+    (tmp_path / "recover.toml").write_text("[midtrain]\nmix = 'documents'")
+    _ = Project.open(tmp_path).id
+    (tmp_path / "recover.toml").write_text(content)
+    assert sentence in recover("status", "--project", tmp_path).stderr
+
+
+def test_a_record_without_the_project_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECOVER_DB", str(tmp_path / "another.db"))
+    assert recover("init").exit_code == 0
+    weights = tmp_path / ".recover" / "checkpoints" / "run-0001"
+    weights.mkdir(parents=True)
+    monkeypatch.delenv("RECOVER_DB")
+    ran = recover("gc", "--json")
+    assert (ran.exit_code, "RECOVER_DB" in ran.stderr, weights.is_dir()) == (1, True, True)
+
+
+def test_a_database_path_in_settings_is_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recover.toml").write_text('db = "record.db"')
+    assert recover("init").exit_code == 0
+    (tmp_path / "deeper").mkdir()
+    monkeypatch.chdir(tmp_path / "deeper")
+    ran = recover("status", "--json")
+    assert json.loads(ran.stdout)["project"] == str(tmp_path)
+    assert (tmp_path / "record.db").is_file()
+    assert list((tmp_path / "deeper").iterdir()) == []
+
+
+@pytest.mark.parametrize("option", [["--base", "./no-such-model"], ["--db", "postgresql://127.0.0.1:1/none"]])
+def test_a_failed_init_leaves_nothing(option: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "new" / "p"
+    assert recover("init", "--project", "new/p", *option).exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+    (folder / ".recover").mkdir(parents=True)
+    assert recover("init", "--project", "new/p", *option).exit_code == 1
+    assert [path.name for path in folder.rglob("*")] == [".recover"]
+    assert recover("init", "--project", folder).exit_code == 0
+    assert (folder / "recover.toml").read_text().startswith("# The defaults of other settings")

@@ -1,5 +1,3 @@
-"""The lock of a running command, and what others see of its progress."""
-
 import errno
 import subprocess
 import sys
@@ -106,9 +104,7 @@ def shown(project: Project) -> str:
     return _progress_text(holder.progress or {})
 
 
-def test_others_see_the_steps_of_a_training_and_not_the_replies_within_them(
-    project: Project, clock: list[float]
-) -> None:
+def test_others_see_the_steps_of_a_training_and_not_replies_within_them(project: Project, clock: list[float]) -> None:
     with command_lock(project), published_progress(project):
         track("replies", 10)(1)
         assert shown(project) == "preparing: 1 of 10 replies"

@@ -1,4 +1,5 @@
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
@@ -7,18 +8,23 @@ from db import name_of_base
 from pipelines.project.export import model_card
 from pipelines.project.locations import describe_base
 from pipelines.project.project import Project
+from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
 from tests.gguf_files import save_tiny_gguf
+from tests.models import save_tiny
 from tests.pipelines.options import data_of, recover
 
 
-@pytest.fixture
-def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A tiny GGUF file; the working directory is an empty folder beside it."""
+@pytest.fixture(autouse=True)
+def empty_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RECOVER_BASE", raising=False)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
     return save_tiny_gguf(tmp_path / "tiny.gguf")
 
 
@@ -33,7 +39,7 @@ def working_files() -> list[str]:
     return sorted(path.name for path in Path.cwd().iterdir())
 
 
-def test_the_model_is_made_once_and_stays_the_base_whatever_becomes_of_the_file(
+def test_a_gguf_model_is_made_once_and_stays_the_base_whatever_becomes_of_the_file(
     gguf: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = Project.open(None, "../tiny.gguf")  # relative to the working directory
@@ -107,9 +113,7 @@ def test_a_refused_command_leaves_nothing_behind(gguf: Path, project: str) -> No
 @pytest.mark.parametrize(
     ("content", "sentence"), [(None, "There is no file broken.gguf."), (b"GGUF?", "is no complete GGUF file")]
 )
-def test_a_missing_or_damaged_file_is_one_sentence(
-    content: bytes | None, sentence: str, documents: str, gguf: Path
-) -> None:
+def test_a_bad_or_missing_file_is_a_sentence(content: bytes | None, sentence: str, documents: str, gguf: Path) -> None:
     if content is not None:
         Path("broken.gguf").write_bytes(content)
     before = working_files()
@@ -131,3 +135,53 @@ def test_the_base_is_shown_by_the_name_of_its_file(gguf: Path) -> None:
     assert str(project.root) not in card
     for other in ("org/name", "/models/gguf/llama", "/models/llama-0123456789ab"):
         assert name_of_base(other) == describe_base(other) == other
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> RemoteFolder:
+    remote = RemoteFolder(f"memory://{uuid.uuid4().hex}/tiny")
+    remote.send(save_tiny(tmp_path / "model"))
+    return remote
+
+
+def test_the_base_is_fetched_once_and_stays_the_base(remote: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    created = Project.open(None, remote.address)
+    _ = created.id
+    folder = Path(created.base)
+    assert folder.parent == Path.cwd() / ".recover" / "bases"
+    assert folder.name.startswith("tiny-")
+    assert load_student(created.base).parameters > 0
+    monkeypatch.setattr(RemoteFolder, "fetch", lambda *_: pytest.fail("it is here"))
+    assert Project.open(None, remote.address + "/").base == str(folder)
+    monkeypatch.setattr(RemoteFolder, "version", lambda *_: pytest.fail("the record knows it"))
+    Path("recover.toml").write_text(f'base = "{remote.address}"')
+    assert Project.open(None).base == str(folder)
+
+
+def test_another_version_than_the_recorded_one_is_not_fetched(remote: RemoteFolder, tmp_path: Path) -> None:
+    project = Project.open(None, remote.address)
+    _ = project.id
+    remote.send(save_tiny(tmp_path / "other", seed=1))
+    with pytest.raises(RecoverError, match=r"This project works from .*/tiny-.*, start another project"):
+        Project.open(None, remote.address)
+    assert len(list((project.home / "bases").iterdir())) == 1
+
+
+def test_a_refused_command_fetches_nothing(remote: RemoteFolder) -> None:
+    assert recover("cycle", "--docs", "nowhere", "--base", remote.address).exit_code == 1
+    missing = recover("init", "--base", "memory://no/such/model")
+    assert "Error: There is no folder memory://no/such/model." in missing.stderr
+    assert working_files() == []
+
+
+def test_an_export_arrives_in_the_store_and_can_be_a_base(remote: RemoteFolder) -> None:
+    assert recover("init", "--base", remote.address).exit_code == 0
+    address = remote.address + "-exported"
+    exported = recover("export", "base", "--to", address)
+    assert exported.exit_code == 0, exported.stderr
+    assert exported.stdout.startswith(f"base is in {address} (full weights)")
+    again = recover("export", "base", "--to", address)
+    assert f"The folder {address} is not empty. Name another one with --to." in again.stderr
+    assert list(Path(".recover").rglob("export-*")) == []
+    other = Project.open(Path("other"), address)
+    assert load_student(other.base).parameters > 0
