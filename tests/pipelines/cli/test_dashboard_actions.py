@@ -1,5 +1,3 @@
-"""The dashboard's actions on a real project, and their error messages."""
-
 from pathlib import Path
 
 import pytest

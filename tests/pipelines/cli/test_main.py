@@ -1,5 +1,3 @@
-"""The help of `recover`, and how a command reports errors."""
-
 import json
 import shlex
 import subprocess
@@ -9,6 +7,7 @@ from typing import NoReturn
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from pipelines.cli import SECTIONS, CommandResult, command_result, main
@@ -132,3 +131,12 @@ def test_a_mistyped_path_is_refused_before_torch_is_imported(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "1 False\n"
     assert "There is no file or folder corpsu." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "incomplete", "completed"),
+    [([], "cy", "cycle"), (["cycle"], "--mi", "--mix"), (["eval", "--suite"], "beh", "behaviour")],
+)
+def test_commands_flags_and_choices_are_completed(before: list[str], incomplete: str, completed: str) -> None:
+    items = BashComplete(main, {}, "recover", "_RECOVER_COMPLETE").get_completions(before, incomplete)
+    assert [item.value for item in items] == [completed]

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import click
@@ -11,7 +12,6 @@ from tests.pipelines.options import recover
 
 
 def asked(command: CommandWithRequest, *arguments: str) -> Request:
-    """The request of a command line."""
     requests: list[Request] = []
     run = click.command()(takes_request(command)(lambda request: requests.append(request)))
     result = CliRunner().invoke(run, arguments)
@@ -27,12 +27,7 @@ def test_without_options_a_request_has_the_defaults_of_its_fields() -> None:
 def test_options_arrive_in_the_fields_of_the_request() -> None:
     given = ["--docs", "notes", "--set", "a=1", "--set", "b=2", "--max-flops", "1e15", "--engine", "http://gpu:8000"]
     assert asked("cycle", *given, "--seed", "7") == Request(
-        "cycle",
-        docs=Path("notes"),
-        assignments=("a=1", "b=2"),
-        max_flops=1e15,
-        engine="http://gpu:8000",
-        seed=7,
+        "cycle", docs=Path("notes"), assignments=("a=1", "b=2"), max_flops=1e15, engine="http://gpu:8000", seed=7
     )
 
 
@@ -42,18 +37,7 @@ def test_an_option_that_a_command_lacks_or_a_value_out_of_range_is_wrong_usage(w
 
 
 def test_the_repair_that_a_check_names_has_what_the_check_was_given() -> None:
-    given = (
-        "--docs",
-        "my notes",
-        "--questions",
-        "q.jsonl",
-        "--limit",
-        "40",
-        "--set",
-        "gate.block=0",
-        "--set",
-        "seed=1",
-    )
-    assert list(guards(asked("check", *given))) == list(given)
+    given = shlex.split("--docs 'my notes' --questions q.jsonl --limit 40 --set gate.block=0 --set seed=1")
+    assert list(guards(asked("check", *given))) == given
     assert asked("repair", *guards(asked("check", *given))) == asked("repair", *given)
     assert list(guards(asked("check"))) == []

@@ -1,5 +1,3 @@
-"""`recover plan`, as a user calls it."""
-
 import json
 from pathlib import Path
 

@@ -60,9 +60,7 @@ def test_variables_of_other_programs_start_nothing(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("count", "code", "sentence"), [(0, 2, "0 is not in the range"), (999, 1, "Start fewer.")])
-def test_an_impossible_number_is_refused_before_anything_is_started(
-    tmp_path: Path, count: int, code: int, sentence: str
-) -> None:
+def test_an_impossible_number_of_processes_starts_nothing(tmp_path: Path, count: int, code: int, sentence: str) -> None:
     completed = recover(tmp_path, "distill", "--processes", count)
     assert (completed.exit_code, sentence in completed.stderr) == (code, True), completed.stderr
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,3 @@
-"""What `recover status` and `recover cancel` do while another command is running."""
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +22,6 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def job(project: Project) -> Iterator[Job]:
-    """The job of a running command."""
     job = Job("cycle", Settings()).save(project.home)
     with project_lock(project.home, COMMAND):
         update_holder(project.home, job=job.id)
@@ -74,9 +71,7 @@ def test_cancel_stops_the_move_of_a_repair_and_discards_an_interrupted_one(proje
     assert not project.reader.run(run).resumable
 
 
-def test_cancel_leaves_the_run_of_a_process_that_was_killed(
-    project: Project, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancel_leaves_the_run_of_a_killed_process(project: Project, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as killed:
         killed.setattr("os.getpid", lambda: 1)
         run = start_run(project, job, "midtrain")

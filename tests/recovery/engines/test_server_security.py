@@ -1,5 +1,3 @@
-"""Servers with TLS, and where the key may be seen."""
-
 import shutil
 import ssl
 import subprocess
@@ -7,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from recovery.engines.served_model import serve_command
 from recovery.engines.servers import KEY, Refused, Server, Unavailable
 from recovery.errors import RecoverError
+from recovery.lab import BASE
 from recovery.models.students import load_student
 from tests.models import save_tiny
 from tests.recovery.engines.small_server import SmallServer, serving
@@ -56,9 +56,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused_and_accepted_once_that
         assert Server(address).call("/health") == "ok"
 
 
-def test_a_certificate_of_another_host_is_refused(
-    server: SmallServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_host_is_refused(server: SmallServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signed, key = certificate(tmp_path / "own", "DNS:elsewhere.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(signed))
     with serving(server, tls=tls(signed, key)) as address, pytest.raises(RecoverError, match="cannot be verified"):
@@ -86,12 +84,17 @@ def test_what_is_no_key_is_refused_without_showing_it(key: str, monkeypatch: pyt
     assert "secret" not in str(refused.value)
 
 
-def test_an_error_that_repeats_the_key_is_shown_without_it(
-    server: SmallServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_with_the_key_is_shown_without_it(server: SmallServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY, "secret-key")
     monkeypatch.setattr(server, "answer", lambda path, body: None)
     monkeypatch.setattr("tests.recovery.engines.small_server.MISSING", "No model for Bearer secret-key.")
     with serving(server) as address, pytest.raises(Refused, match=r"No model for Bearer …\.") as refused:
         Server(address).call("/v1/models")
     assert "secret" not in str(refused.value)
+
+
+def test_a_printed_command_names_the_key_and_does_not_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY, "secret-key")
+    command = str(serve_command(Server("http://127.0.0.1:8000"), str(BASE)))
+    assert command.startswith(f'VLLM_API_KEY="${KEY}" vllm serve')
+    assert "secret" not in command
