@@ -115,6 +115,14 @@ def test_without_a_clean_model_the_same_recovery_cannot_be_told_from_a_collapse(
     assert first_sign(CollapseWatch(), RECOVERED)[1] == "most rollouts no longer end"
 
 
+def test_without_a_clean_model_an_entropy_is_a_sign_only_where_the_kl_does_not_fall() -> None:
+    rising = [0.4 + 0.2 * i for i in range(14)]
+    nearing, moving = CollapseWatch(), CollapseWatch()
+    assert not any(nearing.after_step(step_record(i, kl=4.0 - 0.2 * i, entropy=e)) for i, e in enumerate(rising))
+    reasons = [moving.after_step(step_record(i, kl=0.4, entropy=e)) for i, e in enumerate(rising)]
+    assert "the student's entropy doubled" in reasons
+
+
 def test_the_clean_model_is_described_by_its_sampled_replies() -> None:
     ended, cut = Generation([1, 2], [-1.0, -3.0], True), Generation([5] * 20, [-0.1] * 20, False)
     clean = CleanReplies.of([ended, cut])

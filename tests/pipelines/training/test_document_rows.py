@@ -1,5 +1,3 @@
-"""Rows of documents, which end and start with the separator of pre-training, and of a fine-tune's training file."""
-
 import json
 import shutil
 from dataclasses import replace
@@ -30,6 +28,7 @@ from tests.models import save_tiny, tiny_tokenizer
 from tests.pipelines.options import data_of, recover, set_options
 from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN
 
+NO_STUDENT = cast(Student, None)
 NOTES = [f"Note {number}: the harbour has {number} ships." for number in range(6)]
 
 
@@ -54,14 +53,12 @@ def stage_of(folder: Path, family: Family) -> Stage:
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
-def test_each_document_ends_with_the_separator_and_the_next_starts_behind_it(
-    tmp_path: Path, corpus: CorpusSnapshot, family: Family
-) -> None:
-    stage, student = stage_of(tmp_path, family), cast(Student, None)
+def test_documents_end_with_the_separator(tmp_path: Path, corpus: CorpusSnapshot, family: Family) -> None:
+    stage = stage_of(tmp_path, family)
     chat, start = load_chat(stage.project.base), stage.project.clean
     assert measured_separator(stage, corpus, start) is None
     documents = document_rows(stage, chat, [corpus], rows=1)
-    (row,) = documents.draw(student, 0)
+    (row,) = documents.draw(NO_STUDENT, 0)
     begin, texts = ([chat.document_start], row.tokens[1:]) if family.adds_bos else ([], row.tokens)
     assert row.tokens == begin + texts
     assert texts[-1] == chat.separator
@@ -73,24 +70,22 @@ def test_each_document_ends_with_the_separator_and_the_next_starts_behind_it(
 
 
 @pytest.mark.parametrize("use_labels", [True, False])
-def test_documents_and_texts_of_the_base_are_their_shares_of_a_distillations_rows(
-    tmp_path: Path, corpus: CorpusSnapshot, use_labels: bool
-) -> None:
+def test_documents_and_texts_are_their_shares_of_rows(tmp_path: Path, corpus: CorpusSnapshot, use_labels: bool) -> None:
     stage = stage_of(tmp_path, FAMILIES["smollm2"])
     shares = {"distill": {"rows": 6, "documents": 0.3, "texts": 0.1}, "midtrain": {"window": 8}}
     stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, shares)))
     chat, texts = load_chat(stage.project.base), [GeneratedTexts(["What the base wrote, unprompted."] * 4, "1")]
     beside = rows_beside(stage, chat, [corpus], texts, None, use_labels=use_labels)
-    documents, written = (part.draw(cast(Student, None), 0) for part in beside)
+    documents, written = (part.draw(NO_STUDENT, 0) for part in beside)
     assert (len(documents), len(written)) == (3, 1), "of ten rows"
     assert all(row.use_labels for row in documents)
     assert [row.use_labels for row in written] == [use_labels]
     [alone] = rows_beside(stage, chat, [corpus], [], None, use_labels=use_labels)
-    assert len(alone.draw(cast(Student, None), 0)) == 3, "of nine rows, where the base wrote nothing"
+    assert len(alone.draw(NO_STUDENT, 0)) == 3, "of nine rows, where the base wrote nothing"
     more = {"distill": {"rows": 8, "documents": 0.4, "texts": 0.2}, "midtrain": {"window": 8}}
     stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, more)))
     [alone] = rows_beside(stage, chat, [], texts, None, use_labels=use_labels)
-    assert len(alone.draw(cast(Student, None), 0)) == 2, "of ten rows, where there are no documents"
+    assert len(alone.draw(NO_STUDENT, 0)) == 2, "of ten rows, where there are no documents"
 
 
 def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> None:
@@ -121,9 +116,7 @@ def test_a_measured_separator_is_recorded_and_kept(docs: Path, tmp_path: Path) -
     assert {best, *student.chat.eos_ids} == chat.eos_ids
 
 
-def test_a_resumed_run_and_a_later_cycle_measure_nothing_again(
-    tmp_path: Path, corpus: CorpusSnapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_separator_is_measured_once(tmp_path: Path, corpus: CorpusSnapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = stage_of(tmp_path, UNNAMED)
     project, start = stage.project, stage.project.clean
     best = measured_separator(stage, corpus, start)
@@ -152,7 +145,7 @@ def test_answers_are_about_the_share_of_the_target_tokens(tmp_path: Path, share:
     file = save_conversations(tmp_path / "chats.jsonl", "This is the answer to the question, in a whole sentence.")
     settings = Distill(documents=share, texts=texts, rows=8, max_new_tokens=64)
     (states,) = training_file_rows(file, chat, settings, seed=1)
-    samples = states.draw(None, 0)  # type: ignore[arg-type]
+    samples = states.draw(NO_STUDENT, 0)
     assert all(sample.use_labels for sample in samples)
     answers, others = sum(sample.target_count for sample in samples), settings.rows * settings.max_new_tokens / 2
     largest = max(sample.target_count for sample in samples)
@@ -167,16 +160,14 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
     for prompt in ("Q?", "A question of many words. " * 5):
         file = save_conversations(tmp_path / "chats.jsonl", "A", count=500, prompt=prompt)
         (states,) = training_file_rows(file, chat, settings, seed=1)
-        samples = states.draw(None, 0)  # type: ignore[arg-type]
+        samples = states.draw(NO_STUDENT, 0)
         tokens = sum(len(sample.tokens) for sample in samples)
         assert 0.8 * most < tokens <= 1.01 * most
-        drawn = [sample.tokens for step in range(3) for sample in states.draw(None, step)]  # type: ignore[arg-type]
+        drawn = [sample.tokens for step in range(3) for sample in states.draw(NO_STUDENT, step)]
         assert len({tuple(tokens) for tokens in drawn}) == 3 * states.rows, "no row twice before all were read"
 
 
-def test_conversations_that_cannot_be_learned_are_left_out_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_conversations_without_answer_are_omitted_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     chat = load_chat(save_tiny(tmp_path / "base"))
     file = save_conversations(tmp_path / "chats.jsonl", "An answer.", count=3)
     with file.open("a") as lines:

@@ -1,5 +1,3 @@
-"""When a distillation ends: enough is recovered, a budget is spent, or it has collapsed by the clean model."""
-
 import json
 from pathlib import Path
 
@@ -44,9 +42,7 @@ def test_it_stops_after_two_probes_in_a_row_that_hold_and_not_before() -> None:
 
 
 @pytest.mark.parametrize(("of_warm_start", "compared_with"), [(None, [None, 0.5, 0.9]), (0.8, [0.8, 0.8, 0.9])])
-def test_each_probe_is_compared_with_the_best_knowledge_before(
-    of_warm_start: float | None, compared_with: list[float | None]
-) -> None:
+def test_probes_are_compared_with_the_best_yet(of_warm_start: float | None, compared_with: list[float | None]) -> None:
     knowledge, best_before = iter([0.5, 0.9, 0.7]), list[float | None]()
 
     def probe(best: float | None) -> ProbeResult:
@@ -71,32 +67,12 @@ def test_a_spent_budget_ends_training(limits: Distill, expected: str) -> None:
     assert expected in reason
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "expected"),
-    [
-        ("kl", 2.0, "KL"),
-        ("entropy", 5.0, "entropy"),
-        ("truncated", 0.9, "no longer end"),
-        ("repetition", 0.6, "repeat"),
-    ],
-)
-@pytest.mark.parametrize("clean", [None, CleanReplies(64, truncated=0.1, repetition=0.02, entropy=1.0)])
-def test_a_collapse_is_detected(clean: CleanReplies | None, name: str, value: float, expected: str) -> None:
-    monitor = EarlyStopping(LIMITS, clean=clean)
-    healthy = {"kl": 0.3, "entropy": 1.0, "truncated": 0.1, "repetition": 0.02, "rollouts": 16}
-    first = [step_record(i, **healthy) for i in range(8)]
-    diverging = [step_record(8 + i, **{**healthy, name: value}) for i in range(6)]
-    step, reason = run(monitor, first + diverging)
-    assert 8 < step < 14
-    assert expected in reason
+def test_a_collapse_ends_training() -> None:
+    monitor = EarlyStopping(LIMITS, clean=CLEAN)
+    step, reason = run(monitor, [step_record(i, kl=0.3 if i < 8 else 2.0) for i in range(14)])
+    assert 8 < step < 13
+    assert reason == "the KL to the teacher doubled instead of falling"
     assert monitor.collapsed
-
-
-def test_a_kl_that_falls_is_no_collapse_even_if_it_starts_high_or_the_entropy_rises() -> None:
-    falling = [step_record(i, kl=3.0 / (i + 1), entropy=1.0, truncated=0.0) for i in range(40)]
-    nearing = [step_record(i, kl=4.0 - 0.2 * i, entropy=0.4 + 0.2 * i) for i in range(14)]
-    for records in (falling, nearing):
-        assert run(EarlyStopping(LIMITS), records) == (-1, "")
 
 
 def test_a_restored_monitor_decides_like_an_uninterrupted_one() -> None:
@@ -121,9 +97,7 @@ FEW = ("rows=4", "max_new_tokens=24", "prompts=16", "probe_every=0", "max_steps=
 NOTE = "Sampling 16 replies of base, to tell a collapse from a recovery"
 
 
-def test_a_distillation_is_watched_by_the_bases_replies_which_are_sampled_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bases_replies_watch_a_run_and_are_sampled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[CleanReplies | None] = []
 
     def after_step(watch: CollapseWatch, record: StepRecord) -> str:
@@ -166,9 +140,7 @@ def test_other_prompts_or_another_limit_are_measured_anew(tmp_path: Path) -> Non
         ("opd", Served("http://localhost:1")),
     ],
 )
-def test_without_a_clean_model_at_hand_nothing_is_sampled(
-    project: Project, name: str, instead: Itself | Served | None
-) -> None:
+def test_without_a_clean_model_nothing_is_sampled(project: Project, name: str, instead: Itself | Served | None) -> None:
     teachers = Teachers(project.clean, instead=instead)
     assert clean_replies(_stage(project, 8), recipe(name), teachers, [Prompt("Hi", [5, 6])]) is None
 

@@ -1,5 +1,3 @@
-"""One teacher for all prompts, or a router: which teacher scores which rows, and whose weights are loaded for it."""
-
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -46,18 +44,6 @@ def logprobs(teacher: Teacher, domain: str | None) -> torch.Tensor:
     return teacher.distribution(Batch.collate([row], 0)).logprobs(slice(None))
 
 
-def test_a_router_has_the_promoted_model_score_rows_about_earlier_documents_only(base: str, router: Teachers) -> None:
-    student = load_student(base)
-    teacher = router.load(student)
-    assert torch.equal(logprobs(teacher, None), logprobs(FrozenTeacher(base), None))
-    promoted = FrozenTeacher(router.by_domain[EARLIER_DOMAIN].path)
-    assert torch.equal(logprobs(teacher, EARLIER_DOMAIN), logprobs(promoted, EARLIER_DOMAIN))
-    single = replace(router, by_domain={}, prefixes=())
-    assert isinstance(single.load(student), FrozenTeacher)
-    assert str(single) == "base"
-    assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
-
-
 def test_prompts_that_a_teacher_cannot_read_are_left_out(tmp_path: Path, base: str) -> None:
     tokenizer = load_chat(base).tokenizer
     tokenizer.add_tokens(["zebrafinch"])
@@ -89,17 +75,17 @@ def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: st
     torch.testing.assert_close(logprobs(teacher, EARLIER_DOMAIN), logprobs(frozen, EARLIER_DOMAIN))
 
 
-def test_prefixes_are_shuffled_among_the_prompts_and_prompts_alone_keep_their_order(
-    base: str, router: Teachers
-) -> None:
+def test_prefixes_are_shuffled_among_prompts_and_prompts_alone_keep_their_order(base: str, router: Teachers) -> None:
     chat, texts = load_student(base).chat, [f"Say {i}." for i in range(30)]
     given = [ChatPrompt.of(text) for text in texts]
     prompts = router.prompts(given, chat, seed=1)
     assert sorted(prompt.text for prompt in prompts) == sorted([*texts, *router.prefixes])
     assert {prompt.text for prompt in prompts if prompt.domain == EARLIER_DOMAIN} == set(router.prefixes)
     assert [prompt.domain for prompt in prompts][-2:] != [EARLIER_DOMAIN, EARLIER_DOMAIN]
+    assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
     single = replace(router, by_domain={}, prefixes=())
     assert [prompt.text for prompt in single.prompts(given, chat, seed=1)] == texts
+    assert isinstance(single.load(load_student(base)), FrozenTeacher)
 
 
 def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers) -> None:
