@@ -1,4 +1,4 @@
-"""A tiny student and a teacher with other weights, both in float64 for exact comparisons."""
+"""A tiny model; a student and a teacher with other weights, both in float64 for exact comparisons."""
 
 from pathlib import Path
 
@@ -8,6 +8,11 @@ import torch
 from recovery.models.students import Student, load_student
 from recovery.teachers import FrozenTeacher
 from tests.models import save_tiny
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return str(save_tiny(tmp_path / "base"))
 
 
 @pytest.fixture

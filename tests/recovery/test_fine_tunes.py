@@ -1,5 +1,3 @@
-"""A fine-tune beside its base: what its files say, and a vocabulary with more tokens than the base's."""
-
 from pathlib import Path
 
 import pytest
@@ -18,14 +16,9 @@ from recovery.samples import Batch, Sample
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
-from tests.models import CHATML, save_tiny, tiny_tokenizer
+from tests.models import CHATML, tiny_tokenizer
 
 ADDED = ["<zebra>", "<quagga>", "<pad>"]
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> str:
-    return str(save_tiny(tmp_path / "base"))
 
 
 def fine_tune(base: str, folder: Path, *, tokens: tuple[str, ...] = (), template: str = CHATML) -> str:
@@ -119,9 +112,7 @@ def test_a_row_with_a_token_that_the_teacher_lacks_is_refused_and_padding_is_not
         teacher.distribution(Batch.collate([*known, prompt], student.chat.pad_id))
 
 
-def test_texts_with_an_added_token_are_scored_also_once_the_student_is_bound_to_its_teacher(
-    base: str, tmp_path: Path
-) -> None:
+def test_texts_with_an_added_token_are_scored_also_once_a_teacher_is_bound(base: str, tmp_path: Path) -> None:
     student = load_student(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)))
     engine, text = TransformersEngine(student), [5, 6, 259, 7]
     before = engine.logprobs([text]), engine.continuation_logprobs([[5, 6]], [[259, 7]])

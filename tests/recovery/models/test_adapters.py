@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -51,16 +51,28 @@ def teacher_logprobs(teacher: Teacher) -> torch.Tensor:
 
 
 @pytest.fixture
-def base(tmp_path: Path) -> str:
-    return str(save_tiny(tmp_path / "base"))
-
-
-@pytest.fixture
 def first(tmp_path: Path, base: str) -> Path:
-    """A saved, trained adapter."""
     student = learn(load_student(base, adapter=LOW))
     save_student(student, tmp_path / "first", {"parent": base})
     return tmp_path / "first"
+
+
+def copy_tokenizer(base: str, folder: Path) -> None:
+    shutil.copytree(base, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+
+
+def saved(base: str, folder: Path, **options: Any) -> Path:
+    """An adapter as peft itself saves it, with random weights."""
+    torch.manual_seed(0)
+    config = LoraConfig(**({"r": 2, "target_modules": ["q_proj", "down_proj"]} | options))
+    model = get_peft_model(load_causal(base, torch.float32), config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(folder)
+    copy_tokenizer(base, folder)
+    return folder
 
 
 def test_a_saved_adapter_loads_unchanged_and_can_be_trained_further(tmp_path: Path, base: str) -> None:
@@ -90,12 +102,9 @@ def test_a_new_adapter_is_reproducible(base: str) -> None:
 
 
 def test_an_adapter_that_is_not_plain_lora_is_not_served(tmp_path: Path, base: str) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(r=2, target_modules=["q_proj"], use_dora=True)
-    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "dora")
+    dora = saved(base, tmp_path / "dora", use_dora=True)
     with pytest.raises(RecoverError, match="DoRA"):
-        adapters.check_plain_lora(load_student(str(tmp_path / "dora")).model)
+        adapters.check_plain_lora(load_student(str(dora)).model)
 
 
 def test_merged_weights_are_equivalent_to_the_adapter(tmp_path: Path, first: Path) -> None:
@@ -112,9 +121,7 @@ def test_merged_weights_are_equivalent_to_the_adapter(tmp_path: Path, first: Pat
 
 def test_a_merge_and_a_saved_adapter_keep_the_dtype(tmp_path: Path, base: str) -> None:
     load_causal(base, torch.bfloat16).save_pretrained(tmp_path / "half")
-    shutil.copytree(
-        base, tmp_path / "half", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json")
-    )
+    copy_tokenizer(base, tmp_path / "half")
     student = load_student(str(tmp_path / "half"), adapter=LOW, dtype="auto")
     save_student(student, tmp_path / "a", {})
     again = load_student(str(tmp_path / "a"), dtype="auto")
@@ -160,21 +167,13 @@ def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first:
         ({"target_modules": ["q_proj", "embed_tokens"]}, "embeddings"),
     ],
 )
-def test_an_adapter_that_scaling_does_not_undo_is_not_interpolated(
-    tmp_path: Path, base: str, options: dict[str, Any], used: str
-) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(**{"r": 2, "target_modules": ["q_proj"]} | options)
-    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(tmp_path / "adapter")
-    shutil.copytree(base, tmp_path / "adapter", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+def test_what_scaling_does_not_undo_is_refused(tmp_path: Path, base: str, options: dict[str, Any], used: str) -> None:
+    folder = saved(base, tmp_path / "adapter", **options)
     with pytest.raises(InterpolationError, match=f"The adapter uses {used}, so scaling it does not lead to"):
-        WeightInterpolation(load_student(str(tmp_path / "adapter")), base)
+        WeightInterpolation(load_student(str(folder)), base)
 
 
 def test_another_method_than_lora_and_trained_tokens_are_named(tmp_path: Path, base: str) -> None:
-    from peft import IA3Config, LoraConfig, get_peft_model
-
     untied = str(save_tiny(tmp_path / "untied", tied=False))
     other = IA3Config(target_modules=["k_proj"], feedforward_modules=[])
     tokens = LoraConfig(r=2, target_modules=["q_proj"], trainable_token_indices=[5, 6])
@@ -185,16 +184,12 @@ def test_another_method_than_lora_and_trained_tokens_are_named(tmp_path: Path, b
     assert named == ["another method than LoRA", "trained tokens"]
 
 
-def test_a_head_of_its_own_moves_to_the_clean_models_tied_one_and_not_the_other_way_round(
-    tmp_path: Path, base: str
-) -> None:
+def test_a_head_of_its_own_moves_to_a_tied_one_and_not_the_other_way_round(tmp_path: Path, base: str) -> None:
     tied, untied = load_causal(base, torch.float32), load_causal(base, torch.float32)
     untied.config.tie_word_embeddings = False
     untied.lm_head.weight = torch.nn.Parameter(untied.lm_head.weight.detach() + 0.1)
     untied.save_pretrained(tmp_path / "untied")
-    shutil.copytree(
-        base, tmp_path / "untied", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json")
-    )
+    copy_tokenizer(base, tmp_path / "untied")
     student = load_student(str(tmp_path / "untied"))
     assert not torch.equal(student.causal.lm_head.weight, tied.lm_head.weight)
     WeightInterpolation(student, base).move_to(1.0)
@@ -209,17 +204,6 @@ def test_interpolation_to_an_unrelated_model_is_refused(tmp_path: Path, first: P
         WeightInterpolation(load_student(str(first)), other)
 
 
-def test_adapters_off_is_the_clean_base_and_restores_the_adapter(base: str, first: Path) -> None:
-    student = learn(load_student(str(first)))
-    trainable = [n for n, p in student.model.named_parameters() if p.requires_grad]
-    before = logits(student)
-    torch.testing.assert_close(
-        teacher_logprobs(AdapterOffTeacher(student, base)), teacher_logprobs(FrozenTeacher(base))
-    )
-    assert [n for n, p in student.model.named_parameters() if p.requires_grad] == trainable
-    assert torch.equal(logits(student), before)
-
-
 def test_adapters_off_is_refused_if_the_base_is_not_clean(tmp_path: Path, base: str, first: Path) -> None:
     with pytest.raises(RecoverError, match="own weights are being trained"):
         AdapterOffTeacher(load_student(base))
@@ -232,17 +216,19 @@ def test_adapters_off_is_refused_if_the_base_is_not_clean(tmp_path: Path, base: 
     AdapterOffTeacher(student, str(tmp_path / "merged"))  # named explicitly
 
 
-def test_an_adapter_teacher_shares_the_students_base(tmp_path: Path, base: str, first: Path) -> None:
+def test_an_adapter_teacher_and_one_with_the_adapter_off_share_the_students_base(
+    tmp_path: Path, base: str, first: Path
+) -> None:
     student = learn(load_student(base, adapter=HIGH), steps=1)
     weights = sum(p.numel() for p in student.causal.parameters())
     learning, before = student.trainable(), logits(student)
     teacher = AdapterTeacher(student, str(first))
     torch.testing.assert_close(teacher_logprobs(teacher), teacher_logprobs(FrozenTeacher(str(first))))
+    torch.testing.assert_close(teacher_logprobs(AdapterOffTeacher(student)), teacher_logprobs(FrozenTeacher(base)))
     assert [id(p) for p in student.trainable()] == [id(p) for p in learning]
     assert torch.equal(logits(student), before)
     added = sum(t.numel() for t in load_file(first / "adapter_model.safetensors").values())
     assert sum(p.numel() for p in student.causal.parameters()) == weights + added
-    torch.testing.assert_close(teacher_logprobs(AdapterOffTeacher(student)), teacher_logprobs(FrozenTeacher(base)))
     save_student(learn(student), tmp_path / "taught", {})
     assert not list((tmp_path / "taught").glob("teacher*"))
     assert torch.equal(logits(load_student(str(tmp_path / "taught"), frozen=True)), logits(student))
@@ -268,9 +254,7 @@ def test_an_adapter_teacher_has_no_dropout(base: str, first: Path) -> None:
     )
 
 
-def test_an_adapter_locates_its_base_from_any_folder_and_after_both_moved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_adapter_finds_its_base_anywhere_and_after_a_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_tiny(tmp_path / "project" / "base")
     monkeypatch.chdir(tmp_path / "project")
     student = learn(load_student("base", adapter=LOW))
@@ -309,32 +293,12 @@ def test_an_adapter_loaded_by_transformers_itself_is_refused(first: Path) -> Non
 
 
 def test_an_adapter_that_changes_the_output_head_is_refused(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-
     base = str(save_tiny(tmp_path / "base", tied=False))
-    config = LoraConfig(r=2, target_modules=["q_proj", "lm_head"], init_lora_weights=False)
-    get_peft_model(load_causal(base, torch.float32), config).save_pretrained(
-        tmp_path / "wide", save_embedding_layers=False
-    )
-    shutil.copy(Path(base) / "tokenizer.json", tmp_path / "wide")
+    wide = str(saved(base, tmp_path / "wide", target_modules=["q_proj", "lm_head"]))
     with pytest.raises(RecoverError, match="changes the output head"):
-        load_student(str(tmp_path / "wide"))
+        load_student(wide)
     with pytest.raises(RecoverError, match="changes the output head"):
-        AdapterTeacher(load_student(base, adapter=LOW), str(tmp_path / "wide"))
-
-
-def saved(base: str, folder: Path, **options: Any) -> Path:
-    """An adapter as peft itself saves it, with random weights."""
-    torch.manual_seed(0)
-    config = LoraConfig(**({"r": 2, "target_modules": ["q_proj", "down_proj"]} | options))
-    model = get_peft_model(load_causal(base, torch.float32), config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    model.save_pretrained(folder)
-    shutil.copytree(base, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-    return folder
+        AdapterTeacher(load_student(base, adapter=LOW), wide)
 
 
 def test_merging_an_adapter_of_tied_embeddings_leaves_the_head(tmp_path: Path) -> None:
@@ -366,9 +330,7 @@ def test_an_adapter_that_trains_biases_is_not_switched_off(tmp_path: Path) -> No
             AdapterTeacher(student, teacher.path)
 
 
-def test_weights_beside_an_adapter_are_trained_in_float32(
-    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_beside_an_adapter_train_in_float32(tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_loading, "SMALL_MODEL_PARAMETERS", 0)
     for options, dtype in (({}, torch.bfloat16), ({"modules_to_save": ["input_layernorm"]}, torch.float32)):
         student = load_trained(str(saved(base, tmp_path / dtype.__repr__(), **options)), None, bf16=True)

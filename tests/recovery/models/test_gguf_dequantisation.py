@@ -7,7 +7,6 @@ from transformers import GenerationConfig
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import dequantise, names_gguf, tensor_types
 from recovery.models.students import load_student
-from tests.chats import exchange
 from tests.gguf_files import save_tiny_gguf, tiny_llama
 
 
@@ -56,31 +55,3 @@ def test_an_unknown_architecture_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(RecoverError, match=r"No model could be loaded from .*tiny\.gguf .*name the original model"):
         dequantise(file, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.gguf"]
-
-
-@pytest.mark.release
-def test_a_real_model_becomes_an_ordinary_folder(smollm2: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    dequantise(smollm2, folder)
-    student = load_student(str(folder))
-    tokenizer = student.chat.tokenizer
-    assert student.parameters == sum(tensor_types(smollm2).values()) == 134_515_008
-    assert student.causal.config.tie_word_embeddings
-    assert student.causal.get_output_embeddings().weight is student.causal.get_input_embeddings().weight
-    assert tokenizer.pad_token == tokenizer.eos_token == "<|im_end|>"
-    assert (student.chat.separator, student.chat.eos_ids) == (0, {0, 2})
-    assert "quantization_config" not in (folder / "config.json").read_text()
-    config = GenerationConfig.from_pretrained(folder)
-    assert (config.eos_token_id, config.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
-    assert not config.do_sample
-
-    prompt = tokenizer.decode(student.chat.prompt("What is the capital of France?"))
-    assert prompt.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
-    tokens, targets = student.chat.conversation(exchange("What is 7 + 5?", "It is 12."))
-    reply = [token for token, target in zip(tokens, targets, strict=True) if target]
-    assert tokenizer.decode(reply) == "It is 12.<|im_end|>"
-
-    with torch.no_grad():
-        ids = torch.tensor([tokenizer.encode("The capital of France is")])
-        best = student.causal(ids).logits[0, -1].argmax()
-    assert tokenizer.decode(best) == " Paris"
