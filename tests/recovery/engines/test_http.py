@@ -1,5 +1,3 @@
-"""Rollouts from servers: what agrees, what is repeated, and what is refused."""
-
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from recovery.signals import Labels
 from recovery.states import Prompt, Rollouts
 from recovery.train import Plan, train
 from tests.models import save_tiny
+from tests.recovery.engines.agreement import assert_log_probs_agree
 from tests.recovery.engines.small_server import SmallServer, serving
 
 TEXTS = ["hi", "a longer question than that", "ok?", "x", "and this"]
@@ -56,18 +55,8 @@ def change(student: Student, scale: float = 0.1) -> None:
     student.updates += 1
 
 
-def gap(ours: list[list[float]], theirs: list[list[float]]) -> float:
-    return max(abs(a - b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True))
-
-
 def assert_agrees(student: Student, engine: HttpEngine) -> list[Generation]:
-    replies = engine.generate(prompts(student), Sampling(12, seed=3))
-    rows = [p + g.tokens for p, g in zip(prompts(student), replies, strict=True)]
-    own = TransformersEngine(student).logprobs(rows)
-    assert gap(own, engine.logprobs(rows)) < 1e-4
-    while_sampling = [row[-len(g.tokens) :] for row, g in zip(own, replies, strict=True)]
-    assert gap(while_sampling, [g.logprobs for g in replies]) < 1e-4
-    return replies
+    return assert_log_probs_agree(student, engine, prompts(student), Sampling(12, seed=3))
 
 
 def test_log_probs_agree_before_and_after_updates_of_an_adapter(student: Student, server: SmallServer) -> None:
@@ -94,9 +83,7 @@ def test_full_weights_that_are_trained_are_refused_and_frozen_ones_served(base: 
             HttpEngine(student, named)
 
 
-def test_several_servers_share_the_rows_and_a_row_does_not_depend_on_how_many_there_are(
-    base: str, student: Student, server: SmallServer
-) -> None:
+def test_servers_share_the_rows_which_stay_the_same_as_on_one(base: str, student: Student, server: SmallServer) -> None:
     second = SmallServer(load_student(base, frozen=True))
     with serving(server) as one, serving(second) as two:
         alone = HttpEngine(student, one).generate(prompts(student), Sampling(12, seed=3))
@@ -108,9 +95,7 @@ def test_several_servers_share_the_rows_and_a_row_does_not_depend_on_how_many_th
 
 
 @pytest.mark.parametrize("loses_adapters", [False, True])
-def test_a_call_is_repeated_as_a_whole_when_a_server_fails(
-    loses_adapters: bool, student: Student, server: SmallServer
-) -> None:
+def test_a_call_is_repeated_when_a_server_fails(loses_adapters: bool, student: Student, server: SmallServer) -> None:
     change(student)
     with serving(server) as named:
         engine = HttpEngine(student, named)
@@ -158,9 +143,7 @@ def test_no_rows_are_returned_when_no_server_recovers(
         ({"prompt_logprobs": [None, {}]}, "leaves out log-probs"),
     ],
 )
-def test_wrong_answers_are_refused(
-    changes: dict[str, Any], message: str, student: Student, server: SmallServer
-) -> None:
+def test_bad_answers_are_refused(changes: dict[str, Any], message: str, student: Student, server: SmallServer) -> None:
     with serving(server) as named:
         engine = HttpEngine(student, named)
         server.changes = changes | {"logprobs": {"token_logprobs": [-1.0] * (1 + (message[:4] == "ends"))}}
@@ -189,9 +172,7 @@ def test_a_server_with_other_weights_is_refused(
         HttpEngine(student, named)
 
 
-def test_an_adapter_that_is_one_small_update_old_is_noticed(
-    student: Student, server: SmallServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stale_adapter_is_noticed(student: Student, server: SmallServer, monkeypatch: pytest.MonkeyPatch) -> None:
     change(student)
     with serving(server) as named:
         engine = HttpEngine(student, named)
@@ -203,9 +184,7 @@ def test_an_adapter_that_is_one_small_update_old_is_noticed(
             engine.generate(prompts(student), Sampling(4))
 
 
-def test_the_key_comes_from_the_environment_and_is_in_no_message(
-    student: Student, server: SmallServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_in_no_message(student: Student, server: SmallServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.key = "secret-key"
     with serving(server) as named:
         for key in ("", "wrong-key"):
@@ -234,9 +213,7 @@ def test_other_addresses_are_refused(named: str, message: str) -> None:
     assert "password@" not in str(refused.value)
 
 
-def test_a_step_records_the_bytes_of_each_server_and_the_share_of_waiting(
-    student: Student, server: SmallServer
-) -> None:
+def test_a_step_records_the_bytes_of_servers_and_the_share_of_waiting(student: Student, server: SmallServer) -> None:
     with serving(server) as named:
         engine = HttpEngine(student, named)
         states = Rollouts([Prompt(t, student.chat.prompt(t)) for t in TEXTS], engine, rows=4, max_new_tokens=8)

@@ -9,7 +9,6 @@ import torch
 from recovery.engines import Sampling
 from recovery.engines.http import HttpEngine
 from recovery.engines.served_model import Probe
-from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models import adapters
@@ -23,6 +22,7 @@ from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny
+from tests.recovery.engines.agreement import assert_log_probs_agree
 from tests.vllm_server import VllmServer, running
 
 pytestmark = pytest.mark.vllm
@@ -43,12 +43,7 @@ def rollouts(student: Student, engine: HttpEngine) -> Rollouts:
 
 def assert_agrees(student: Student, engine: HttpEngine) -> None:
     prompts = [student.chat.prompt(text) for text in TEXTS]
-    replies = engine.generate(prompts, Sampling(16, seed=5))
-    rows = [prompt + reply.tokens for prompt, reply in zip(prompts, replies, strict=True)]
-    own = TransformersEngine(student).logprobs(rows)
-    sampled = [(row[-len(g.tokens) :], g.logprobs) for row, g in zip(own, replies, strict=True)]
-    for ours, theirs in [*sampled, *zip(own, engine.logprobs(rows), strict=True)]:
-        torch.testing.assert_close(torch.tensor(theirs), torch.tensor(ours), atol=CLOSE, rtol=0)
+    assert_log_probs_agree(student, engine, prompts, Sampling(16, seed=5), within=CLOSE)
 
 
 def test_an_adapter_agrees_before_and_after_updates(lab: str) -> None:

@@ -59,18 +59,6 @@ def test_the_memory_of_the_fixed_decoder_is_known_in_advance(tmp_path: Path) -> 
     assert cache.layers == []  # no layer is stored twice
 
 
-@pytest.mark.parametrize("processes", [2, 3, 5])
-def test_a_reply_does_not_depend_on_how_the_rows_of_a_batch_are_parted(tmp_path: Path, processes: int) -> None:
-    student = load_student(str(save_tiny(tmp_path, eos=[2, 60])))
-    prompts, sampling = [student.chat.prompt(p) for p in PROMPTS * 2], Sampling(20, seed=7)
-    engine = TransformersEngine(student, max_rows=4)
-    batches = engine.batches(prompts, 20)
-    parts = [engine.generate_part(prompts, sampling, batches, slice(i, None, processes)) for i in range(processes)]
-    together = {i: reply for part in parts for i, reply in part.items()}
-    assert sum(map(len, parts)) == len(prompts)
-    assert [together[i].tokens for i in range(len(prompts))] == [g.tokens for g in engine.generate(prompts, sampling)]
-
-
 def batches_of(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> list[list[list[int]]]:
     """Return a list that collects the prompts of each batch from now on."""
     batches: list[list[list[int]]] = []
@@ -83,9 +71,7 @@ def batches_of(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> l
 
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("budget", [0, 60, 200, 1000])  # in tokens; the longest prompt and its reply take more than 60
-def test_a_batch_takes_no_more_rows_than_memory_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: bool, budget: int
-) -> None:
+def test_memory_bounds_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: bool, budget: int) -> None:
     student = load_student(str(save_tiny(tmp_path, eos=[2, 60])))
     prompts = [student.chat.prompt(p) for p in PROMPTS * 5]
     whole = TransformersEngine(student).generate(prompts, Sampling(20, temperature=0))

@@ -22,6 +22,7 @@ from recovery.states import Prompt, Rollouts
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny
+from tests.recovery.engines.agreement import assert_log_probs_agree, gap
 
 pytestmark = pytest.mark.vllm
 Start = Callable[[Student], VllmEngine]
@@ -69,22 +70,9 @@ def rollouts(student: Student, engine: VllmEngine | TransformersEngine) -> Rollo
     return Rollouts(prompts, engine, rows=16, max_new_tokens=12)
 
 
-def gap(ours: list[list[float]], theirs: list[list[float]]) -> float:
-    """Return the largest difference; lengths must be equal."""
-    pairs = [(a, b) for x, y in zip(ours, theirs, strict=True) for a, b in zip(x, y, strict=True)]
-    return max(abs(a - b) for a, b in pairs)
-
-
 def assert_engines_agree(student: Student, engine: VllmEngine) -> list[Generation]:
-    """Check that vLLM's log-probs, in sampling and in scoring, equal those of the student's modules."""
     prompts = [student.chat.prompt(t) for t in TEXTS] * 4
-    generations = engine.generate(prompts, Sampling(20, seed=7))
-    rows = [p + g.tokens for p, g in zip(prompts, generations, strict=True)]
-    reference = TransformersEngine(student).logprobs(rows)
-    while_sampling = [own[-len(g.tokens) :] for own, g in zip(reference, generations, strict=True)]
-    assert gap([g.logprobs for g in generations], while_sampling) < CLOSE
-    assert gap(engine.logprobs(rows), reference) < CLOSE
-    return generations
+    return assert_log_probs_agree(student, engine, prompts, Sampling(20, seed=7), within=CLOSE)
 
 
 def test_full_weights_agree_before_and_after_updates(full: tuple[Student, VllmEngine]) -> None:
@@ -144,15 +132,8 @@ def test_a_teacher_equal_to_the_student_gives_no_advantage(
 
 def test_with_adapters_off_the_teacher_is_the_base(base: str, adapted: tuple[Student, VllmEngine]) -> None:
     student, engine = adapted
-    record = next(
-        train(
-            student,
-            rollouts(student, engine),
-            TeacherSignal(AdapterOffTeacher(student, base)),
-            SampledGradient(),
-            Plan(1, 0.0),
-        )
-    )
+    teacher = TeacherSignal(AdapterOffTeacher(student, base))
+    record = next(train(student, rollouts(student, engine), teacher, SampledGradient(), Plan(1, 0.0)))
     assert record.kl is not None
     assert record.kl > 1e-3
     assert record.ratio_max == pytest.approx(1, abs=CLOSE)
@@ -190,15 +171,8 @@ def test_greedy_answers_equal_the_students(full: tuple[Student, VllmEngine]) -> 
     theirs, ours = engine.generate(prompts, greedy), TransformersEngine(student).generate(prompts, greedy)
     assert [g.tokens for g in theirs] == [g.tokens for g in ours]
     assert gap([g.logprobs for g in theirs], [g.logprobs for g in ours]) < CLOSE
-
-
-def test_greedy_answers_are_the_same_without_log_probs(full: tuple[Student, VllmEngine]) -> None:
-    student, engine = full
-    engine.sync(student)
-    prompts = [student.chat.prompt(text) for text in TEXTS]
-    bare = engine.generate(prompts, Sampling(8, temperature=0, with_logprobs=False))
-    assert [g.logprobs for g in bare] == [[]] * len(TEXTS)
-    assert [g.tokens for g in bare] == [g.tokens for g in engine.generate(prompts, Sampling(8, temperature=0))]
+    bare = engine.generate(prompts, Sampling(15, temperature=0, with_logprobs=False))
+    assert [(g.tokens, g.logprobs) for g in bare] == [(g.tokens, []) for g in ours]
 
 
 def test_sampling_follows_the_models_distribution(full: tuple[Student, VllmEngine]) -> None:
