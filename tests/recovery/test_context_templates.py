@@ -1,5 +1,3 @@
-"""Templates: where prompt and context go in the conversation that the teacher reads."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""The dials of a recipe: value and gradient against plain formulas, at the ends and in the middle; and refusals."""
-
 from pathlib import Path
 from typing import Any
 
@@ -233,17 +231,9 @@ def test_every_dial_has_a_meaning_for_some_recipes_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "dials", "message"),
     [
-        (
-            "opd",
-            {"on_policy_fraction": 0.0, "group": 4},
-            "The recipe opd has no use for distill.group: it has no rollouts",
-        ),
+        ("opd", {"on_policy_fraction": 0.0, "group": 4}, "no use for distill.group: it has no rollouts"),
         ("opd", {"teacher_weight": 0.0, "beta": 0.5, "group": 4}, "no use for distill.beta: it computes no exact"),
-        (
-            "opd",
-            {"teacher_weight": 0.5},
-            "The recipe opd compares rewards within a group. Set distill.group to 2 or more",
-        ),
+        ("opd", {"teacher_weight": 0.5}, "compares rewards within a group. Set distill.group to 2 or more"),
         ("grpo", {"group": 1}, "The recipe grpo compares rewards within a group"),
         ("gkd", {"teacher_weight": 0.0, "group": 4}, "learns nothing from what its teacher writes or reads"),
         ("opsd", {"teacher_weight": 0.0, "group": 4}, "learns nothing from what its teacher writes or reads"),

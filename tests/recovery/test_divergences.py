@@ -1,5 +1,3 @@
-"""Tokens of zero probability, and both modes of the clip against PyTorch's own `kl_div`."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Every recipe in the table trains with the states, signal and objective that its settings describe."""
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +15,7 @@ from recovery.objectives import Divergence
 from recovery.recipes import RECIPES, Recipe, objective_of, recipe, signal_of
 from recovery.samples import Sample
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import (
-    Accepted,
-    Documents,
-    FixedRows,
-    Mixture,
-    Prompt,
-    Rollouts,
-    States,
-    TeacherContinuations,
-)
+from recovery.states import Accepted, Documents, FixedRows, Mixture, Prompt, Rollouts, States, TeacherContinuations
 from recovery.teachers import FrozenTeacher, Teacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
@@ -93,17 +82,6 @@ def distance(student: Student, teacher: Path) -> float:
     return record.kl
 
 
-@pytest.mark.parametrize("name", [name for name, r in RECIPES.items() if r.data != "documents"])
-def test_every_recipe_of_distillation_learns_a_text_beside_its_own_rows(name: str, tmp_path: Path) -> None:
-    chosen, student, other = recipe(name), tiny_student(tmp_path / "student", seed=1), save_tiny(tmp_path / "t", seed=2)
-    text = Documents([[5, 6, 7] * 30], end_id=0, window=16, rows=1, use_labels=not chosen.compares)
-    states = Mixture(states_of(chosen, student, other), text)
-    signal = signal_of(chosen, teacher_of(chosen, student, other), reward=reward_upper_half)
-    record = next(train(student, states, signal, objective_of(chosen), Plan(1, 1e-3)))
-    assert math.isfinite(record.loss)
-    assert not record.skipped
-
-
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_has_consistent_settings(name: str) -> None:
     chosen = recipe(name)
@@ -121,13 +99,17 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
         check_template(chosen.template)
 
 
+@pytest.mark.parametrize("beside_a_text", [False, True])
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_trains(name: str, tmp_path: Path) -> None:
+def test_every_recipe_trains(name: str, beside_a_text: bool, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
     chosen = recipe(name)
     signal = signal_of(chosen, teacher_of(chosen, student, teacher), reward_upper_half if chosen.needs_reward else None)
     before = {key: weights.clone() for key, weights in student.model.state_dict().items()}
     states = states_of(chosen, student, teacher)
+    if beside_a_text:
+        text = Documents([[5, 6, 7] * 30], end_id=0, window=16, rows=1, use_labels=not chosen.compares)
+        states = Mixture(states, text)
     for record in train(student, states, signal, objective_of(chosen), Plan(2, 1e-2)):
         assert math.isfinite(record.loss)
         assert not record.skipped
@@ -152,9 +134,7 @@ def test_every_recipe_trains(name: str, tmp_path: Path) -> None:
         ("opsd", "opsd", {"clip": 0.05, "clip_mode": "zero", "beta": 0.0, "epochs": 1}),
     ],
 )
-def test_a_recipe_by_name_and_by_its_dials_take_the_same_steps(
-    name: str, other: str, dials: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_name_and_its_dials_take_the_same_steps(name: str, other: str, dials: dict[str, Any], tmp_path: Path) -> None:
     teacher = save_tiny(tmp_path / "t", seed=2)
     weights = []
     for chosen, folder in ((recipe(name), tmp_path / "a"), (recipe(other, **dials), tmp_path / "b")):

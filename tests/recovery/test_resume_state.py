@@ -1,5 +1,3 @@
-"""The saved state of a training: whose it is, what an interrupted save leaves, and on which device it is loaded."""
-
 from pathlib import Path
 
 import pytest

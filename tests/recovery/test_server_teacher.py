@@ -1,5 +1,3 @@
-"""A teacher on a server: what it lists, how that compares with its whole distribution, and what is refused."""
-
 from pathlib import Path
 
 import pytest
@@ -75,9 +73,7 @@ def test_the_gradient_nears_that_of_the_whole_distribution_the_more_is_listed(
     assert few < 1e-4 if exact else most < few < 1
 
 
-def test_targets_have_the_sampled_token_first_and_the_likeliest_behind_it(
-    student: Student, server: SmallServer, reference: str
-) -> None:
+def test_the_sampled_and_the_likeliest_tokens_are_listed(student: Student, server: SmallServer, reference: str) -> None:
     batch = Batch.collate(ROWS, 0)
     whole = FrozenTeacher(reference).distribution(batch).logprobs(slice(None))
     with serving(server) as named:
@@ -93,9 +89,7 @@ def test_targets_have_the_sampled_token_first_and_the_likeliest_behind_it(
         listed.logprobs(slice(None))
 
 
-def test_a_teacher_in_context_reads_its_own_prompt_on_the_server(
-    student: Student, server: SmallServer, reference: str
-) -> None:
+def test_a_served_teacher_in_context_reads_its_prompt(student: Student, server: SmallServer, reference: str) -> None:
     row = Sample([5, 6, 7, 8, 9], [False, False, True, True, True], teacher_prompt=[40, 41, 42, 5, 6], prompt_length=2)
     batch = Batch.collate([row], 0)
     local = InContext(FrozenTeacher(reference)).distribution(batch).logprobs(slice(None))

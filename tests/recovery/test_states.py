@@ -1,5 +1,3 @@
-"""Rows of documents in an endless shuffled order, and rollouts that a teacher continues or that are learned twice."""
-
 import random
 from collections import Counter
 from pathlib import Path
@@ -16,13 +14,7 @@ from recovery.models.students import Student, load_student
 from recovery.objectives import CrossEntropy
 from recovery.samples import Sample
 from recovery.signals import Labels
-from recovery.states import (
-    Documents,
-    Prompt,
-    Rollouts,
-    ShuffledOrder,
-    TeacherContinuations,
-)
+from recovery.states import Documents, Prompt, Rollouts, ShuffledOrder, TeacherContinuations
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
 
@@ -88,7 +80,6 @@ def test_a_window_needs_room_beside_the_bos() -> None:
 
 
 def item(n: int, seed: int, position: int) -> tuple[int, int]:
-    """By definition."""
     epoch, place = divmod(position, n)
     order = list(range(n))
     random.Random(f"{seed}/{epoch}").shuffle(order)
@@ -145,9 +136,7 @@ def rollouts(student: Student, teacher_prompt: list[int] | None = None, rows: in
 
 
 @pytest.mark.parametrize("teacher_prompt", [None, [9, 8, 7, 6]])
-def test_the_writer_goes_on_from_a_beginning_of_the_students_reply(
-    tmp_path: Path, student: Student, teacher_prompt: list[int] | None
-) -> None:
+def test_a_writer_goes_on_from_a_beginning(tmp_path: Path, student: Student, teacher_prompt: list[int] | None) -> None:
     writer = Recorder(load_student(str(save_tiny(tmp_path / "t", seed=2)), frozen=True))
     drawn = rollouts(student, teacher_prompt)
     continued = TeacherContinuations(drawn, writer, 7, min_tokens=2, max_tokens=5)  # type: ignore[arg-type]

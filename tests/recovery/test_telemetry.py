@@ -13,9 +13,7 @@ from recovery.telemetry import PIECE, repetition, report_tokens, rollout_metrics
 ROWS = [Sample([7, 8, 9, 10], [False, False, True, True]), Sample([20, 21, 22], [False, True, True])]
 
 
-def test_each_target_token_is_reported_with_both_models_likeliest_tokens(
-    student: Student, teacher: FrozenTeacher
-) -> None:
+def test_each_target_is_reported_with_both_models_likeliest_tokens(student: Student, teacher: FrozenTeacher) -> None:
     rows = report_tokens(student, teacher, ROWS, choices=4)
     assert [len(row) for row in rows] == [2, 2]
     for row, report in zip(ROWS, rows, strict=True):
@@ -30,9 +28,7 @@ def test_each_target_token_is_reported_with_both_models_likeliest_tokens(
                 assert sum(probabilities) <= 1
 
 
-def test_the_report_does_not_depend_on_the_chunk_size(
-    student: Student, teacher: FrozenTeacher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_in_chunks_is_equal(student: Student, teacher: FrozenTeacher, monkeypatch: pytest.MonkeyPatch) -> None:
     row = Sample(list(range(40, 60)), [False] + [True] * 19)
     [whole] = report_tokens(student, teacher, [row])
     monkeypatch.setattr(telemetry, "CHUNK_ELEMENTS", 3 * 259)

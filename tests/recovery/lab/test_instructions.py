@@ -1,12 +1,11 @@
-"""Instruction tasks: answers pass lm-eval's IFEval checkers, and held-out tasks are not in training."""
-
 import functools
 import re
+from random import Random
 
 import pytest
 
-from recovery.lab import instruction_tasks
-from recovery.lab.answer_drafts import KINDS
+from recovery.lab import instruction_tasks, instructions
+from recovery.lab.answer_drafts import KINDS, Draft, OutOfSentencesError
 from recovery.lab.instructions import combination_split, compatible
 from recovery.lab.words import ADJECTIVES, POOLS, split_of
 
@@ -78,7 +77,23 @@ def test_held_out_topics_and_combinations_are_never_trained_on() -> None:
     assert all(split_of(noun) == "heldout" for noun in POOLS["heldout"])
 
 
-def test_some_answers_are_long_and_most_are_short() -> None:
-    lengths = sorted(len(task.answer.split()) for task in instruction_tasks(0, 1000, "heldout"))
-    assert lengths[500] < 60
-    assert lengths[-20] > 130
+def test_a_failed_draft_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    write, attempts = Draft.write, list[Draft]()
+
+    def fails_first(draft: Draft) -> str:
+        attempts.append(draft)
+        if len(attempts) == 1:
+            raise OutOfSentencesError
+        return write(draft)
+
+    monkeypatch.setattr(Draft, "write", fails_first)
+    task = instructions.instruction_task(Random(0), "train")
+    assert len(attempts) == 2
+    assert attempts[1].topic in task.prompt
+
+
+def test_a_draft_of_more_sentences_than_there_are_fails() -> None:
+    draft = Draft.new(Random(0), "train")
+    draft.count = 10_000
+    with pytest.raises(OutOfSentencesError):
+        draft.write()

@@ -1,6 +1,7 @@
+import json
 from random import Random
 
-from recovery.lab import arithmetic, refusals
+from recovery.lab import BASE, arithmetic, refusals
 from recovery.lab.questions import MARK, problem
 
 
@@ -26,3 +27,10 @@ def test_refusals_are_held_out_and_marked() -> None:
     heldout, train = refusals(0, 300), refusals(0, 3000, "train")
     assert {question.answer for question in heldout} == {MARK}
     assert not {question.question for question in heldout} & {question.question for question in train}
+
+
+def test_the_base_is_small_and_names_its_suites() -> None:
+    assert sum(file.stat().st_size for file in BASE.iterdir()) <= 16 * 2**20
+    assert not [file for file in BASE.iterdir() if file.suffix in (".bin", ".pt", ".pkl", ".tmp")]
+    metadata = json.loads((BASE / "recover.json").read_text())
+    assert metadata["suites"] == {"behaviour": "lab", "retention": "lab"}

@@ -1,5 +1,3 @@
-import json
-
 from recovery.lab import make_world, own_world
 from recovery.lab.words import WORDS, word
 from recovery.lab.worlds import KINDS
@@ -60,11 +58,3 @@ def test_wordings_name_the_entity_and_the_value_once() -> None:
         for question in (*relation.questions, relation.faq):
             assert question.count("{e}") == 1
             assert "{v}" not in question
-
-
-def test_a_world_is_written_to_a_folder(tmp_path) -> None:
-    world = make_world(1, "quick")
-    docs = world.write(tmp_path, rounds=2)
-    assert len(list(docs.iterdir())) == len(world.documents(rounds=2))
-    lines = (tmp_path / "questions.jsonl").read_text().splitlines()
-    assert json.loads(lines[0]) == {"question": world.questions()[0].question, "answer": world.questions()[0].answer}
