@@ -1,5 +1,3 @@
-"""Documents of a folder or the hub: read once each, and stored for a job."""
-
 import os
 from pathlib import Path
 
@@ -85,7 +83,6 @@ def test_copies_are_left_out_and_another_version_of_a_text_is_not(tmp_path: Path
 
 def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     calls: list[object] = []
 
     def load(name: str, **options: object) -> list[dict[str, str]]:

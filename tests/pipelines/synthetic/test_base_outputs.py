@@ -1,5 +1,3 @@
-"""What the clean base writes for a job: texts, prompts and answers, others in each cycle, the same after a resume."""
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,6 +53,7 @@ def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path:
 
 
 PAGE = "The ferry sails at nine from the quay to the islands, day {}."
+PAGES = [PAGE.format(i) for i in range(20)]
 
 
 class Pages:
@@ -96,30 +95,23 @@ def chat() -> Chat:
 
 
 def test_documents_are_accepted_and_chats_are_not(chat: Chat) -> None:
-    pages = [PAGE.format(i) for i in range(20)]
-    rejected = [
-        "<|im_start|>user\nSay something long about the ferry to the islands.",
-        "user\nSay " + PAGE,
-        "Too short.",
-    ]
+    rejected = ["<|im_start|>user\nSay something long about the ferry.", "user\nSay " + PAGE, "Too short."]
     turns_into_chat = "The ferry sails at nine and then<|im_start|>user\nsays something of its own to us."
-    texts = generate_texts(Pages(chat, [*pages, *rejected, turns_into_chat, pages[0]]), chat, 25, 200, seed=0)
-    assert sorted(texts) == sorted(pages)
+    texts = generate_texts(Pages(chat, [*PAGES, *rejected, turns_into_chat, PAGES[0]]), chat, 25, 200, seed=0)
+    assert sorted(texts) == sorted(PAGES)
 
 
 def test_a_text_that_is_cut_off_ends_with_a_full_sentence(chat: Chat) -> None:
-    pages = [f"{PAGE.format(i)} And back again before the night" for i in range(20)]
+    pages = [f"{page} And back again before the night" for page in PAGES]
     [whole] = {generate_texts(Pages(chat, pages), chat, 20, 200, seed=0)[0][-5:]}
     assert whole == "night"
     cut = generate_texts(Pages(chat, pages), chat, 20, len(pages[0]) - 4, seed=0)
-    assert sorted(cut) == sorted(PAGE.format(i) for i in range(20))
+    assert sorted(cut) == sorted(PAGES)
 
 
 def test_a_text_ends_at_its_end_token(chat: Chat) -> None:
-    pages = [f"{PAGE.format(i)}<|endoftext|>Another page, about nothing in particular at all." for i in range(20)]
-    assert sorted(generate_texts(Pages(chat, pages), chat, 20, 400, seed=0)) == sorted(
-        PAGE.format(i) for i in range(20)
-    )
+    pages = [f"{page}<|endoftext|>Another page, about nothing in particular at all." for page in PAGES]
+    assert sorted(generate_texts(Pages(chat, pages), chat, 20, 400, seed=0)) == sorted(PAGES)
 
 
 def test_a_base_that_writes_nothing_but_chats_is_refused(chat: Chat) -> None:
@@ -127,8 +119,8 @@ def test_a_base_that_writes_nothing_but_chats_is_refused(chat: Chat) -> None:
         generate_texts(Pages(chat, ["<|im_start|>user\nSay something about the ferry."]), chat, 100, 200, seed=0)
 
 
-def test_texts_are_written_once_for_one_seed(chat: Chat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, project = Pages(chat, [PAGE.format(i) for i in range(20)]), Project.open(tmp_path)
+def test_texts_are_written_once_for_one_seed(chat: Chat, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Pages(chat, PAGES)
     midtrain = Midtrain(generated_texts=20, window=200, mix=Mix(texts=0.3))
 
     @contextmanager
@@ -140,7 +132,7 @@ def test_texts_are_written_once_for_one_seed(chat: Chat, tmp_path: Path, monkeyp
         return texts
 
     monkeypatch.setattr("pipelines.synthetic.base_outputs.open_subject", open_subject)
-    assert sorted(texts_of(0).texts) == sorted(PAGE.format(i) for i in range(20))
+    assert sorted(texts_of(0).texts) == sorted(PAGES)
     first = engine.prompts
     assert texts_of(0) == texts_of(0)
     assert engine.prompts == first
@@ -159,7 +151,7 @@ def test_the_built_in_base_writes_documents() -> None:
 def test_texts_are_generated_from_the_start_of_a_document_alone(adds_bos: bool) -> None:
     chat = Chat.from_tokenizer(tiny_tokenizer(adds_bos=adds_bos))
     assert chat.document_start == (BOS if adds_bos else chat.separator)
-    engine = Pages(chat, [PAGE.format(i) for i in range(20)])
+    engine = Pages(chat, PAGES)
     assert len(generate_texts(engine, chat, 20, 200, seed=0)) == 20
     assert engine.first_tokens == {chat.document_start}
 

@@ -1,5 +1,3 @@
-"""Prompts with several turns, their replies, checks and contexts."""
-
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,7 @@ from pipelines.synthetic.chat_prompts import (
 )
 from recovery.errors import RecoverError
 from recovery.samples import Sample
-from tests.models import CHATML, tiny_student, tiny_tokenizer
-
-WITH_TOOLS = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ m.tool_calls }}") + "{{ tools }}"
-CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}
+from tests.models import tiny_student
 
 
 def parse(**fields: Any) -> ChatPrompt:
@@ -41,16 +36,6 @@ def test_all_turns_up_to_the_reply_are_the_prompt() -> None:
     shared = parse(conversations=[{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}])
     assert shared.messages == [{"role": "user", "content": "Hi"}]
     assert shared.reply[0]["content"] == "Hello"
-
-
-def test_tool_calls_and_tools_reach_the_template_unchanged(tmp_path: Path) -> None:
-    chat = tiny_student(tmp_path, template=WITH_TOOLS).chat
-    turns = [{"role": "user", "content": "Go."}, CALL, {"role": "tool", "content": "3", "name": "f"}]
-    prompt = parse(messages=turns, tools=[{"name": "f"}])
-    assert prompt.messages == turns
-    rendered = tiny_tokenizer().decode(prompt.tokenized(chat).tokens)
-    assert "'arguments': {'x': 1}" in rendered
-    assert rendered.endswith("[{'name': 'f'}]")
 
 
 @pytest.mark.parametrize(
@@ -94,12 +79,6 @@ def test_shuffling_gives_every_prompt_another_context(shared: list[int], seed: i
     assert shuffled[0].context is None
     assert {p.context for p in shuffled[1:]} == {p.context for p in prompts}
     assert all(p.context != q.context for p, q in zip(shuffled[1:], prompts, strict=True))
-
-
-def test_one_context_cannot_be_shuffled() -> None:
-    prompts = [with_context_of(parse(prompt=f"p{i}", context="c"), ("context",), "opcd") for i in range(3)]
-    with pytest.raises(RecoverError, match="one context alone"):
-        shuffled_contexts(prompts, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""Prompts about passages: what the student and its teacher read, and openings of earlier documents."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Prompts that the user gives or the base writes, and which are dropped."""
-
 from pathlib import Path
 
 import pytest
@@ -41,7 +39,6 @@ def test_a_base_that_cannot_write_prompts_says_what_to_do(tmp_path: Path) -> Non
 
 def test_prompts_of_a_data_set_are_read_by_field_and_filtered(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     rows = [
         {"prompt": "Name a river."},
         {"prompt": "Name a river!"},

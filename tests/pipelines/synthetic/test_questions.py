@@ -1,5 +1,3 @@
-"""How replies are parsed, and which questions are kept, tested with a scripted base."""
-
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -106,9 +104,7 @@ def scripted_base(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.synthetic.questions.open_subject", lambda base, engine: nullcontext(subject))
 
 
-def test_the_file_can_be_evaluated_and_is_never_overwritten(
-    tmp_path: Path, scripted_base: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_file_is_never_overwritten(tmp_path: Path, scripted_base: None, caplog: pytest.LogCaptureFixture) -> None:
     docs, out = ships(tmp_path / "docs"), tmp_path / "out" / "questions.jsonl"
     counts = write_questions(read_corpus(docs), "scripted", out, count=30)
     assert len(caplog.messages) == 1
@@ -121,9 +117,7 @@ def test_the_file_can_be_evaluated_and_is_never_overwritten(
         write_questions(read_corpus(docs), str(BASE), out, count=1)
 
 
-def test_questions_written_before_an_interruption_are_saved(
-    tmp_path: Path, scripted_base: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_keeps_questions(tmp_path: Path, scripted_base: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def press_ctrl_c(message: str) -> None:
         raise KeyboardInterrupt
 
@@ -167,18 +161,23 @@ def capable(drafts: Callable[[str], list[Draft]], wrong: set[str] = frozenset())
     return reply
 
 
-def test_json_is_read_anywhere_in_the_reply() -> None:
-    reply = (
-        'Sure!\n```json\n{"question": "Who?", "answer": "Ada"}\n{"question": "When?", "answer": 1843}\n'
-        '{"broken\n[{"question": "Where?", "answer": " London "}]{"question": 1, "answer": "x"}```'
-    )
-    assert parse_drafts(reply) == [Draft("Who?", "Ada"), Draft("When?", "1843"), Draft("Where?", "London")]
+BROKEN_JSON = (
+    'Sure!\n```json\n{"question": "Who?", "answer": "Ada"}\n{"question": "When?", "answer": 1843}\n'
+    '{"broken\n[{"question": "Where?", "answer": " London "}]{"question": 1, "answer": "x"}```'
+)
+NUMBERED = "1. **Question 1:** Who?\n   **Answer:** Ada\n\nQ: When?\nA: 1843\n"
 
 
-def test_lines_of_question_and_answer_are_read() -> None:
-    reply = "1. **Question 1:** Who wrote it?\n   **Answer:** Ada\n\nQ: When was it?\nA: 1843\n"
-    assert parse_drafts(reply) == [Draft("Who wrote it?", "Ada"), Draft("When was it?", "1843")]
-    assert parse_drafts("There is nothing to ask.") == []
+@pytest.mark.parametrize(
+    ("reply", "drafts"),
+    [
+        (BROKEN_JSON, [Draft("Who?", "Ada"), Draft("When?", "1843"), Draft("Where?", "London")]),
+        (NUMBERED, [Draft("Who?", "Ada"), Draft("When?", "1843")]),
+        ("There is nothing to ask.", []),
+    ],
+)
+def test_json_and_lines_are_read_anywhere_in_the_reply(reply: str, drafts: list[Draft]) -> None:
+    assert parse_drafts(reply) == drafts
 
 
 @settings(deadline=None)
