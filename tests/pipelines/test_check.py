@@ -1,5 +1,3 @@
-"""The rows of a check: what changed between two models, with intervals."""
-
 from typing import Any
 
 import pytest
@@ -8,26 +6,24 @@ from evals.results import Item, Metric, Result
 from pipelines.check import change_table, forgotten_rows, learned_rows
 
 
-def result(task: str, suite: str, passes: list[bool], verdicts: list[dict[str, Any]] | None = None,
-           settings: dict[str, Any] | None = None, metric: str = "match") -> Result:  # fmt: skip
-    details = verdicts or [{} for _ in passes]
-    items = [Item(str(i), f"prompt {i}", "", p, v) for i, (p, v) in enumerate(zip(passes, details, strict=True))]
-    return Result(task, suite, "data", {metric: Metric.from_passes(passes)}, items, settings or {}, 1.0)
+def knew(task: str, passes: list[bool], **verdicts: str) -> Result:
+    items = [Item(str(i), f"prompt {i}", "", passed, verdicts) for i, passed in enumerate(passes)]
+    return Result(task, "retention", "data", {"match": Metric.from_passes(passes)}, items, {}, 1.0)
 
 
 def instructions(passes: list[bool], **settings: Any) -> Result:
     kinds = ["keywords:existence", "punctuation:no_comma"]
-    verdicts = [{"instructions": kinds, "strict": [passed, True]} for passed in passes]
-    return result("ifeval", "behaviour", passes, verdicts, settings, "prompt_level_strict_acc")
+    items = [
+        Item(str(i), f"prompt {i}", "", passed, {"instructions": kinds, "strict": [passed, True]})
+        for i, passed in enumerate(passes)
+    ]
+    metrics = {"prompt_level_strict_acc": Metric.from_passes(passes)}
+    return Result("ifeval", "behaviour", "data", metrics, items, settings, 1.0)
 
 
 def test_a_measure_is_followed_by_its_kinds_and_tasks() -> None:
-    base = [instructions([True] * 40), result("general", "retention", [True] * 20, [{"kind": "sums"}] * 20)]
-    model = [
-        instructions([True] * 20 + [False] * 20),
-        result("general", "retention", [True] * 20, [{"kind": "sums"}] * 20),
-    ]
-    rows = forgotten_rows(base, model)
+    base = [instructions([True] * 40), knew("general", [True] * 20, kind="sums")]
+    rows = forgotten_rows(base, [instructions([True] * 20 + [False] * 20), base[1]])
     assert [row.name for row in rows] == [
         "instruction following", "keywords", "punctuation", "what it knew before", "sums",
     ]  # fmt: skip
@@ -50,9 +46,8 @@ def test_the_interval_holds_for_all_looks_if_prompts_were_asked_in_blocks() -> N
 
 
 def test_several_tasks_are_pooled_and_listed() -> None:
-    base = [result("arithmetic", "retention", [True] * 10), result("own_world", "retention", [True] * 10)]
-    model = [result("arithmetic", "retention", [True] * 10), result("own_world", "retention", [False] * 10)]
-    rows = forgotten_rows(base, model)
+    base = [knew("arithmetic", [True] * 10), knew("own_world", [True] * 10)]
+    rows = forgotten_rows(base, [base[0], knew("own_world", [False] * 10)])
     assert [(row.name, row.difference) for row in rows] == [
         ("what it knew before", -0.5), ("arithmetic", 0.0), ("own world", -1.0),
     ]  # fmt: skip

@@ -1,5 +1,3 @@
-"""What the demo says at its end."""
-
 from pipelines.demo import DOCUMENTS_ALONE, in_words
 
 

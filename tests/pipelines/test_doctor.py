@@ -1,5 +1,3 @@
-"""What `recover doctor` reports, and when it says that training cannot run."""
-
 import json
 import shutil
 from pathlib import Path
@@ -39,9 +37,7 @@ def test_training_can_run_here_and_the_check_creates_no_file(tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_training_cannot_run_on_a_full_disk_but_can_on_a_nearly_full_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_can_run_unless_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for free, code in ((5e9, 0), (1e6, 1)):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         result = doctor_command(tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.log import StepTimer, duration, log, no_silence, progress_text, show_progress
+from pipelines.log import StepTimer, duration, no_silence, progress_text, show_progress
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.progress import listen, track
@@ -92,10 +92,3 @@ def test_a_long_silence_is_broken(caplog: pytest.LogCaptureFixture) -> None:
     assert 1 <= count <= 5
     time.sleep(0.5)
     assert caplog.messages.count("still training") == count
-
-
-def test_what_is_logged_anyway_needs_no_other_line(caplog: pytest.LogCaptureFixture) -> None:
-    with no_silence(lambda: "still training", seconds=60):
-        for step in range(3):
-            log.info("step %d", step)
-    assert caplog.messages == ["step 0", "step 1", "step 2"]

@@ -1,5 +1,3 @@
-"""Preparing a job: what is checked first, and what a refused command leaves behind."""
-
 import json
 import shutil
 from dataclasses import replace
@@ -22,12 +20,10 @@ from pipelines.teacher_choice import parse_teacher
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.models import save_tiny
-from tests.pipelines.options import recover
+from tests.pipelines.options import data_of, recover
 
 
-def test_after_a_base_was_refused_as_too_large_another_can_be_used(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_too_large_a_base_another_is_used(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = ("midtrain", "--docs", str(docs), "--base", str(save_tiny(tmp_path / "other")), "--dry-run")
     monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
     refused = recover("midtrain", "--docs", docs)
@@ -35,17 +31,6 @@ def test_after_a_base_was_refused_as_too_large_another_can_be_used(
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert recover(*other).exit_code == 0
-
-
-def test_a_dry_run_in_an_empty_folder_leaves_nothing(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (empty := tmp_path / "empty").mkdir()
-    monkeypatch.chdir(empty)
-    completed = recover("cycle", "--docs", docs, "--dry-run", "--json")
-    plan = json.loads(completed.stdout)
-    assert (completed.exit_code, plan["start"], plan["teacher"], plan["files"]) == (0, "base", "base", 60)
-    assert list(empty.iterdir()) == []
 
 
 def test_a_distillation_of_a_recovered_model_is_measured_by_what_its_mid_training_was_given(tmp_path: Path) -> None:
@@ -83,19 +68,16 @@ def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypat
     assert "in the training file" not in recover(*command, "others.jsonl").stderr
 
 
-def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:
-    (empty_docs / "a.md").write_text("Ada lives in Ulm.")
-    command = ["cycle", "--docs", str(empty_docs), "--set", "midtrain.mix.texts=0.1", "--set", "bf16=false"]
-    lines = recover(*command, "--dry-run").stdout.splitlines()
-    for line in (
-        "command: cycle",
-        "settings:",
-        "  bf16 = false",
-        "  midtrain.mix.texts = 0.1",
-        "  distill.recipe = opd",
-    ):
-        assert line in lines
+def test_a_dry_run_prints_one_setting_a_line_and_leaves_nothing(docs: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    command = ["cycle", "--docs", str(docs), "--set", "midtrain.mix.texts=0.1", "--set", "bf16=false", "--dry-run"]
+    lines = recover(*command).stdout.splitlines()
+    expected = {"command: cycle", "settings:", "  bf16 = false", "  midtrain.mix.texts = 0.1", "  distill.recipe = opd"}
+    assert expected <= set(lines)
     assert not [line for line in lines if "{" in line or "None" in line]
+    plan = data_of(recover(*command, "--json"))
+    assert (plan["start"], plan["teacher"], plan["files"]) == ("base", "base", 60)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -106,21 +88,15 @@ def test_a_dry_run_prints_one_setting_a_line(empty_docs: Path) -> None:
         ("cycle", "--prompts", "missing.jsonl"),
         ("cycle", "--ifeval-data", "invalid.jsonl"),
         ("cycle", "--recipe", "grpo"),
-        ("midtrain", "--docs", "missing"),
         ("midtrain", "--docs", "empty"),
-        ("cycle", "--docs", "missing"),
-        ("cycle", "--teacher", "run:7"),
         ("cycle", "--teacher", "missing"),
         ("midtrain", "--mix", "nonsense"),
-        ("midtrain", "--mix", "answers=2"),
         ("midtrain", "--base", "no-tokenizer"),
         ("questions", "--out", "docs/questions.jsonl"),
         ("questions", "--out", "invalid.jsonl/questions.jsonl"),
     ],
 )
-def test_a_refused_command_creates_no_project(
-    docs: Path, tmp_path: Path, command: str, option: str, value: str
-) -> None:
+def test_refused_commands_create_no_project(docs: Path, tmp_path: Path, command: str, option: str, value: str) -> None:
     (tmp_path / "invalid.jsonl").write_text("no JSON")
     (tmp_path / "empty").mkdir()
     (tmp_path / "no-tokenizer").mkdir()
@@ -131,9 +107,7 @@ def test_a_refused_command_creates_no_project(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_refused_command_creates_no_database_at_a_url(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_command_creates_no_database(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOVER_DB", f"sqlite:///{tmp_path}/record.db")
     assert recover("cycle", "--docs", docs, "--teacher", "run:7").exit_code == 1
     assert not (tmp_path / "record.db").exists()
@@ -174,9 +148,7 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     assert teachers(Request("distill"), continued) == ([], ["clean"])
 
 
-def test_a_check_is_not_refused_for_what_only_training_needs(
-    tmp_path: Path, empty_docs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_needs_less_than_a_training(tmp_path: Path, empty_docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
     (tmp_path / "recover.toml").write_text('report_to = "wandb"\n[distill]\nrecipe = "sft"\n')
     request = Request("check", student=str(shutil.copytree(BASE, tmp_path / "tune")))
@@ -186,9 +158,7 @@ def test_a_check_is_not_refused_for_what_only_training_needs(
         prepare_repair(Project.open(None), replace(request, command="repair"))
 
 
-def test_conversations_without_an_answer_that_fits_are_refused_before_a_project_is_created(
-    tmp_path: Path, empty_docs: Path
-) -> None:
+def test_conversations_without_an_answer_that_fits_create_no_project(tmp_path: Path, empty_docs: Path) -> None:
     (file := tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": "say " * 5000, "answer": "It."}))
     refused = recover("repair", shutil.copytree(BASE, tmp_path / "tune"), "--docs", file)
     assert (refused.exit_code, "chats.jsonl has no conversation with an answer" in refused.stderr) == (1, True)
@@ -220,11 +190,7 @@ def test_prompts_are_stored_under_a_name_that_does_not_change(empty_docs: Path, 
     assert (copy.read_text(), copy.name) == (lines + "\n", f"prompts-{content_hash(lines)[:16]}.jsonl")
 
 
-def test_servers_that_do_not_answer_are_planned_for_and_refused_before_anything_is_trained(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (empty := tmp_path / "empty").mkdir()
-    monkeypatch.chdir(empty)
+def test_servers_that_do_not_answer_are_planned_for_and_refused_before_a_training(empty_docs: Path) -> None:
     command = ["distill", "--student", str(BASE), "--teacher", "http://127.0.0.1:9", "--engine", "http://127.0.0.1:9,x"]
     planned = recover(*command, "--set", "lora_rank=8", "--dry-run", "--json")
     assert (planned.exit_code, json.loads(planned.stdout)["teacher"]) == (0, "http://127.0.0.1:9"), planned.stderr

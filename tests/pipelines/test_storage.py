@@ -1,5 +1,3 @@
-"""Files: written atomically, cached by content, fetched from and sent to an address."""
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,13 +78,10 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    for name, value in (
-        ("ENDPOINT_URL", f"http://{host}:{port}"),
-        ("ACCESS_KEY_ID", "a"),
-        ("SECRET_ACCESS_KEY", "b"),
-        ("DEFAULT_REGION", "us-east-1"),
-    ):
-        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     s3fs.S3FileSystem.clear_instance_cache()
     name = f"team-{uuid.uuid4().hex}"  # the servers of a process share their buckets

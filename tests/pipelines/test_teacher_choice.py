@@ -1,5 +1,3 @@
-"""`--teacher`: what its text says, and what is refused."""
-
 import json
 from pathlib import Path
 
@@ -47,10 +45,7 @@ CHOICES_OF_JOBS: st.SearchStrategy[TeacherChoice[int]] = st.one_of(
         ("http://one:8000,https://two", Served("http://one:8000,https://two")),
         ("http://host:8000/?a=b", Served("http://host:8000/?a=b")),
         ("maths=run:7", ByDomain("base", {"maths": "run:7"})),
-        (
-            "maths=cycle:1/recovered, code=./coder,*=run:3",
-            ByDomain("run:3", {"maths": "cycle:1/recovered", "code": "./coder"}),
-        ),
+        ("maths=cycle:1, code=./coder,*=run:3", ByDomain("run:3", {"maths": "cycle:1", "code": "./coder"})),
     ],
 )
 def test_a_text_says_who_teaches(text: str | None, teacher: TeacherChoice[str]) -> None:

@@ -1,6 +1,5 @@
-"""Models whose turns do not end, each broken in another way, and what is said of them."""
-
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,21 +54,9 @@ def test_a_copy_of_the_base_ends_its_turns(folder: Path, cache: ContentCache) ->
 @pytest.mark.parametrize(
     ("damage", "sentence", "cure"),
     [
-        (
-            stop_at_the_separator_only,
-            "Turns end with <|im_end|> (2), and the generation config stops at <|endoftext|> (0) only",
-            "Set eos_token_id in generation_config.json to [0, 2]",
-        ),
-        (
-            stop_nowhere,
-            "Turns end with <|im_end|> (2), and the generation config stops at no token, so replies run on",
-            "Set eos_token_id in generation_config.json to [2]",
-        ),
-        (
-            write_no_end,
-            "The chat template writes no token behind a reply, where that of its base has <|im_end|> (2)",
-            "Copy the base's chat template",
-        ),
+        (stop_at_the_separator_only, "stops at <|endoftext|> (0) only", "generation_config.json to [0, 2]"),
+        (stop_nowhere, "stops at no token, so replies run on", "Set eos_token_id in generation_config.json to [2]"),
+        (write_no_end, "writes no token behind a reply, where that of its base has <|im_end|>", "Copy the base's chat"),
         (overwrite_the_row, "its training has overwritten the end of a turn", "`recover repair`"),
         (end_with_a_new_token, "<|done|> (2048), is a token that the base lacks", "`recover repair`"),
         (mask_the_end_as_padding, "<|im_end|> (2), is also the padding", "`recover repair`"),
@@ -84,14 +71,13 @@ def test_the_fault_is_named_with_its_cure(
     assert cure in fault.cure
 
 
-def test_without_a_base_only_a_model_that_never_ends_has_unlearned_it() -> None:
+def test_replies_that_never_end_are_a_fault_unless_those_of_the_base_are_as_long() -> None:
     files = StopFiles.of(str(BASE))
-    never, sometimes = (
-        ReplyEnds(count=24, limit=256, finished=share, repetition=0.5, probability=None) for share in (0.0, 0.1)
-    )
+    never = ReplyEnds(count=24, limit=256, finished=0.0, repetition=0.1)
     fault = measured_fault(never, files, None, None)
     assert fault.what.startswith("None of 24 replies ended within 256 tokens")
-    assert measured_fault(sometimes, files, None, None) is None
+    assert measured_fault(replace(never, finished=0.1), files, None, None) is None
+    assert measured_fault(never, files, never, files) is None
 
 
 def test_too_few_finished_replies_tell_nothing_of_a_probability() -> None:
@@ -137,12 +123,6 @@ def test_a_template_that_lost_the_end_behind_replies_only_is_another_template(fo
     ours, base = load_chat(str(folder)), load_chat(str(BASE))
     assert ours.prompt("Hello?") == base.prompt("Hello?")
     assert not same_chat_template(ours, base)
-
-
-def test_a_base_whose_replies_are_too_long_to_end_shows_no_fault() -> None:
-    files = StopFiles.of(str(BASE))
-    long = ReplyEnds(count=24, limit=256, finished=0.0, repetition=0.1)
-    assert measured_fault(long, files, long, files) is None
 
 
 def test_a_reply_counts_as_ended_where_generation_stops() -> None:

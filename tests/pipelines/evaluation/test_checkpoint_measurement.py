@@ -1,5 +1,3 @@
-"""Measurements of a checkpoint: their keys, what is stored and reused, and prompts that are asked in blocks."""
-
 import json
 import shutil
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ from evals.results import Item, Result, main_result
 from evals.splits import secondary_task_limit, split_of
 from evals.subject import Answer, Subject
 from evals.suites.config import load_suites
+from pipelines.evaluation import evaluation_plan
 from pipelines.evaluation.checkpoint_measurement import (
     BlockMeasurement,
     StopRule,
@@ -32,16 +31,13 @@ from tests.pipelines.options import recover
 
 def test_files_of_a_moved_project_are_relocated(tmp_path: Path) -> None:
     home = tmp_path / "after" / ".recover"
-    inside, outside = home / "questions" / "abc" / "q.jsonl", tmp_path / "mine.jsonl"
-    for file in (inside, outside):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("{}")
-    old_path = tmp_path / "before" / ".recover" / "questions" / "abc" / "q.jsonl"
-    plan = EvalPlan(
-        questions=old_path, ifeval_data=outside, earlier_questions=((1, old_path), (2, tmp_path / "gone.jsonl"))
-    ).relocated(home)
-    assert (plan.questions, plan.ifeval_data) == (inside, outside)
-    assert plan.earlier_questions == ((1, inside), (2, tmp_path / "gone.jsonl"))
+    inside = home / "questions" / "abc" / "q.jsonl"
+    inside.parent.mkdir(parents=True)
+    inside.write_text("{}")
+    old_path, gone = tmp_path / "before" / ".recover" / "questions" / "abc" / "q.jsonl", tmp_path / "gone.jsonl"
+    plan = EvalPlan(questions=old_path, earlier_questions=((1, old_path), (2, gone))).relocated(home)
+    assert plan.questions == inside
+    assert plan.earlier_questions == ((1, inside), (2, gone))
     old_path.parent.mkdir(parents=True)
     old_path.write_text("{}")
     assert relocate(home, old_path) == inside  # a copied project does not read from the original
@@ -69,9 +65,11 @@ def test_local_data_of_a_benchmark_is_part_of_the_key(tmp_path: Path, monkeypatc
     assert len(set(keys)) == 5
 
 
-def test_the_verdict_has_all_items_of_retention_since_no_probe_measures_it() -> None:
+def test_the_verdict_has_all_items_of_retention_unless_probes_measure_it() -> None:
     keys = {split: EvalPlan(split=split).key("weights", "retention", {}) for split in ("all", "final", "probe")}
     assert keys["final"] == keys["all"] != keys["probe"]
+    probed = [EvalPlan(probe_all=True, split=split).key("weights", "retention", {}) for split in ("all", "final")]
+    assert probed[0] == keys["all"] != probed[1]
     subject = fake_subject("", likelihood=lambda text: -1.0)
     [final] = EvalPlan(split="final", limit=30).run_suite(subject, "retention", {})
     assert {split_of(item.key) for item in final.items} == {"probe", "final"}
@@ -83,9 +81,7 @@ def test_retention_is_measured_for_every_base_unless_it_names_nothing() -> None:
     assert EvalPlan().suites({"retention": ""}) == ["behaviour"]
 
 
-def test_the_key_of_general_knowledge_changes_with_its_questions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_of_general_knowledge_changes_with_its_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bases: list[dict[str, str]] = [{}, {"retention": "general,gsm8k"}, {"retention": "lab"}]
 
     def keys() -> list[str]:
@@ -93,38 +89,26 @@ def test_the_key_of_general_knowledge_changes_with_its_questions(
 
     before = keys()
     (tmp_path / "facts.txt").write_text("other facts")
-    monkeypatch.setattr("pipelines.evaluation.evaluation_plan.FACTS", tmp_path / "facts.txt")
+    monkeypatch.setattr(evaluation_plan, "FACTS", tmp_path / "facts.txt")
     changed = [a != b for a, b in zip(before, keys(), strict=True)]
     assert changed == [False, True, False, True, False, False]
 
 
-@pytest.fixture
-def base_with_task_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the lab's base with a task file of its own, in the working directory."""
+def test_a_changed_task_file_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    base = tmp_path / "base"
-    shutil.copytree(BASE, base)
+    base = Path(shutil.copytree(BASE, tmp_path / "base"))
     (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "checks.jsonl", "retention": ""}}))
-    (base / "checks.jsonl").write_text(task_json(1000))
-    return base
 
-
-def task_json(max_words: int) -> str:
-    return json.dumps({"prompt": "Name a metal.", "checks": [{"max_words": max_words}]})
-
-
-def test_a_changed_task_file_is_measured_again(base_with_task_file: Path) -> None:
-    base = base_with_task_file
-
-    def evaluate() -> tuple[float, str]:
+    def evaluate(max_words: int) -> tuple[float, str]:
+        task = {"prompt": "Name a metal.", "checks": [{"max_words": max_words}]}
+        (base / "checks.jsonl").write_text(json.dumps(task))
         ran = recover("eval", "base", "--base", base, "--json")
         [evaluation] = json.loads(ran.stdout)["evaluations"]
         return evaluation["metrics"]["passed"]["value"], ran.stderr
 
-    assert evaluate()[0] == 1.0
-    assert "Reusing the stored results" in evaluate()[1]
-    (base / "checks.jsonl").write_text(task_json(0))
-    assert evaluate()[0] == 0.0
+    assert evaluate(1000)[0] == 1.0
+    assert "Reusing the stored results" in evaluate(1000)[1]
+    assert evaluate(0)[0] == 0.0
     (base / "checks.jsonl").unlink()
     for command in (["eval", "base"], ["distill", "--student", "base"]):
         ran = recover(*command, "--json")
@@ -146,16 +130,12 @@ def test_few_items_are_not_split(tmp_path: Path) -> None:
     assert "too few tasks in one.jsonl" in EvalPlan().split_problem({"behaviour": str(tasks)})
     assert EvalPlan().split_problem({"behaviour": "lab"}) == ""
     enough = write("enough.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(60)])
-    assert EvalPlan(questions=enough).split_problem({"knowledge": str(tasks)}) == "", (
-        "the questions replace the task file"
-    )
+    assert EvalPlan(questions=enough).split_problem({"knowledge": str(tasks)}) == ""  # they replace the task file
 
 
 def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reachable = iter([False, True])
-    monkeypatch.setattr(
-        "pipelines.evaluation.evaluation_plan.is_public_ifeval_available", lambda named: next(reachable)
-    )
+    monkeypatch.setattr(evaluation_plan, "is_public_ifeval_available", lambda named: next(reachable))
     without, with_public = (EvalPlan().with_public_ifeval_checked({}) for _ in range(2))
     assert (without.public_ifeval, with_public.public_ifeval) == (False, True)
     assert without.key("weights", "behaviour", {}) != with_public.key("weights", "behaviour", {})
@@ -164,9 +144,7 @@ def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: p
     assert own_prompts.with_public_ifeval_checked({}) == own_prompts
 
 
-def test_a_higher_limit_reaches_generated_items_and_those_that_a_limit_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_higher_limit_reaches_what_is_generated_or_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evals.suites.suite_measurement.public_ifeval", lambda: [{"key": n} for n in range(541)])
     for plan in (EvalPlan(), EvalPlan(limit=100)):
         assert plan.can_measure("behaviour", 541, {})
@@ -178,8 +156,8 @@ def test_a_higher_limit_reaches_generated_items_and_those_that_a_limit_left_out(
         assert not plan.can_measure("retention", 900, {})
 
 
-def test_a_suite_is_stored_as_soon_as_it_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    project, plan, run_suite = Project.open(tmp_path, str(BASE)), EvalPlan(limit=4), EvalPlan.run_suite
+def test_a_suite_is_stored_as_soon_as_it_is_measured(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, run_suite = EvalPlan(limit=4), EvalPlan.run_suite
 
     def interrupted(self: EvalPlan, subject: Any, suite: str, *args: Any) -> Any:
         if suite == "behaviour":  # it comes last

@@ -1,5 +1,3 @@
-"""Promotion, rejection, rollback and cancelling, on a real record without a model."""
-
 from pathlib import Path
 
 import pytest
@@ -97,10 +95,7 @@ def test_every_suite_has_a_score_or_null(project: Project) -> None:
     assert shown["clean"] == shown["damaged"] == shown["recovered"] == nothing
     lineage = answer(project, "lineage", "cycle:1/midtrained")["lineage"]
     assert [row["scores"] for row in lineage] == [nothing] * 2
-    assert [line.strip() for line in shown_by(project, "lineage", "cycle:1/midtrained").splitlines()] == [
-        "cycle:1/midtrained",
-        "base",
-    ]
+    assert shown_by(project, "lineage", "cycle:1/midtrained").split() == ["cycle:1/midtrained", "base"]
     assert "None" not in shown_by(project, "show", "base")
 
 
@@ -138,11 +133,8 @@ def test_status_and_runs_print_the_four_measures(project: Project) -> None:
     for suite, task, value in (("earlier", "cycle:1", 0.9), ("retention", "own_world", 0.75)):
         score = {"suite": suite, "task": task, "data": "lab", "seconds": 1.0}
         project.tracker.evaluation(checkpoint, measuring, score | {"metrics": {"match": {"value": value, "n": 20}}})
-
-    row = next(
-        line for line in shown_by(project, "status").splitlines() if line.startswith("cycle 1 ") and "open" not in line
-    )
-    assert row.split() == ["cycle", "1", "-", "-", "0.900", "0.750"]
+    rows = [line.split() for line in shown_by(project, "status").splitlines()]
+    assert ["cycle", "1", "-", "-", "0.900", "0.750"] in rows
     assert "what it knew before" in " ".join(shown_by(project, "lineage", "cycle:1").split())
     (listed,) = [one for one in answer(project, "runs")["runs"] if one["scores"]]
     assert listed["scores"] == {"behaviour": None, "knowledge": None, "earlier": 0.9, "retention": 0.75}

@@ -168,9 +168,7 @@ def test_knowledge_must_be_retained() -> None:
     ("clean", "best", "learned"),
     [(0.0, 0.0, False), (0.1, 0.1, False), (0.2, 0.1, False), (0.0, 0.1, True), (None, 0.0, None)],
 )
-def test_the_verdict_says_whether_the_documents_taught_anything_measurable(
-    clean: float | None, best: float, learned: bool | None
-) -> None:
+def test_the_verdict_says_whether_anything_was_learned(clean: float | None, best: float, learned: bool | None) -> None:
     same = result([True] * 200)
     knowledge = result([i < 100 * best for i in range(100)], "closed_book", "knowledge")
     verdict = judge(Gate(), same, same, OtherResults(knowledge, best, clean_knowledge=clean))
@@ -214,9 +212,7 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
     ).passed  # knowledge may be graded
 
 
-def test_a_graded_task_is_rejected_as_soon_as_the_clean_model_is_measured(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_graded_task_is_rejected_at_the_first_measurement(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[str | None] = []
 
     def measure(*_: object, inputs: RunInputs, **options: object) -> list[Result]:
@@ -357,9 +353,7 @@ def test_it_says_what_came_back_what_flipped_and_of_which_kind() -> None:
         ([True] * 10, "5 of these are regained"),
     ],
 )
-def test_what_came_back_is_counted_on_the_prompts_that_all_three_were_asked(
-    recovered: list[bool], regained: str
-) -> None:
+def test_what_came_back_is_counted_on_prompts_that_all_three_were_asked(recovered: list[bool], regained: str) -> None:
     line, *_ = behaviour_changes(result([True] * 100), result([False] * 5 + [True] * 15), result(recovered))
     expected = f"of {len(recovered)} prompts that the clean model followed, 5 were lost before; {regained}"
     assert line == expected

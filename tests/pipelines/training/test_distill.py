@@ -1,5 +1,3 @@
-"""Distillation: the teachers' answers, the rows of a step, and how far the default warm start goes."""
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -96,9 +94,7 @@ def stage(rows: int = ROWS) -> Any:
 @pytest.mark.parametrize("name", ["in-context", "gkd"])
 @pytest.mark.parametrize("rows", [ROWS, 5])
 @pytest.mark.parametrize("answered", [60, 30])
-def test_rollouts_and_answers_of_a_pass_are_to_different_prompts(
-    student: Student, name: str, rows: int, answered: int
-) -> None:
+def test_rollouts_and_answers_share_no_prompt_in_a_pass(student: Student, name: str, rows: int, answered: int) -> None:
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(60)]
     answers = [prompt.with_reply([5, 6]) for prompt in prompts[:answered]]
     states = recipe_states(stage(rows), recipe(name), TransformersEngine(student), [], prompts, answers)
@@ -107,9 +103,7 @@ def test_rollouts_and_answers_of_a_pass_are_to_different_prompts(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_the_on_policy_fraction_is_the_share_of_rollouts_in_the_gradient(
-    share: float, student: Student, tmp_path: Path
-) -> None:
+def test_the_on_policy_fraction_weighs_rollouts_in_the_gradient(share: float, student: Student, tmp_path: Path) -> None:
     chosen, rows = recipe("opd", on_policy_fraction=share), 4
     teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=2)))
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(12)]

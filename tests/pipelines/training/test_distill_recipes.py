@@ -95,9 +95,7 @@ def test_a_dry_run_shows_the_dials_of_a_recipe(tmp_path: Path) -> None:
         ("sft", ("anchor=0.1", "dft=true"), ("kl",)),
     ],
 )
-def test_a_recipe_with_other_dials_runs(
-    tmp_path: Path, recipe: str, dials: tuple[str, ...], metrics: tuple[str, ...]
-) -> None:
+def test_other_dials_run(tmp_path: Path, recipe: str, dials: tuple[str, ...], metrics: tuple[str, ...]) -> None:
     file = write(tmp_path / "p.jsonl", ANSWERED)
     completed = distill(tmp_path, recipe, "--prompts", file, *set_options(*(f"distill.{dial}" for dial in dials)))
     data = data_of(completed, 0, 3)
@@ -106,9 +104,7 @@ def test_a_recipe_with_other_dials_runs(
         assert metric(tmp_path, recorded(tmp_path, data), name), name
 
 
-def test_an_interrupted_run_keeps_its_dials_and_the_record_shows_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_keeps_its_dials_and_the_record_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dials = {"on_policy_fraction": 0.5, "beta": 0.3, "epochs": 2}
     more = set_options(*(f"distill.{name}={value}" for name, value in dials.items()), "distill.max_steps=4")
     more += ["--prompts", write(tmp_path / "f.jsonl", CHATS)]
@@ -176,9 +172,7 @@ def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, te
 
 
 @pytest.mark.release
-def test_an_interrupted_run_with_an_average_ends_with_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_with_an_average_has_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, move, moves = write(tmp_path / "f.jsonl", EXAMPLES), EmaTeacher.move, []
     more = ("--teacher-context", file, *set_options("save_minutes=0", "distill.max_steps=3"))
 
@@ -231,10 +225,7 @@ EIGHT = ("--set", "distill.rows=8")  # groups of rollouts have eight
         (("deliberative-sft", "--teacher", "ema", "--teacher-context", POLICY), "The teacher ema is the student"),
         (("asft",), "The recipe asft learns from prompts with replies."),
         (("asft", "--prompts", [{"prompt": "Hi"}]), "Line 1 of DATA has no reply."),
-        (
-            ("sdft", "--teacher-context", [{**EXAMPLES[0], "checks": ["by hand"]}]),
-            'Line 1 of DATA has no list of "checks"',
-        ),
+        (("sdft", "--teacher-context", OTHER_CHECKS), 'Line 1 of DATA has no list of "checks"'),
         (("rs-sft", "--prompts", SOLVED), 'Line 1 of DATA has no "checks" and no short "answer"'),
         (("grpo", *EIGHT), "The recipe grpo learns from prompts with checks or a short answer."),
         (("continuation", "--teacher", "router"), "one teacher writes"),

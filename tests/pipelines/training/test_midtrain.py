@@ -1,5 +1,3 @@
-"""Mid-training: what is read beside the documents, which teacher gives the soft labels, and what is recorded."""
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -63,9 +61,7 @@ def test_a_base_that_cannot_write_is_an_error_only_if_the_user_set_the_share(doc
         assert f"midtrain.mix.{share}=0" in refused.stderr
 
 
-def test_rows_that_suit_the_corpus_are_of_documents_alone_where_the_base_cannot_write_texts(
-    docs: Path, tmp_path: Path
-) -> None:
+def test_rows_suit_documents_alone_where_the_base_cannot_write_texts(docs: Path, tmp_path: Path) -> None:
     base = ("--base", str(save_tiny(tmp_path / "base")))
     auto = set_options("midtrain.rows=auto", "midtrain.window=32", "midtrain.mix.answers=0")
     left_out, not_asked_for = (
@@ -106,9 +102,7 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
     assert soft_label_teachers(without_soft_labels, start, by_base=True, of_earlier=True) is None
 
 
-def test_labels_of_conversations_can_be_weighted_by_their_probability(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_of_conversations_can_be_weighted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": f"Which town is number {i}?", "answer": f"Number {i} is Ulm."} for i in range(8)]
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))

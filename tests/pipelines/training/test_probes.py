@@ -1,5 +1,3 @@
-"""Probes: what they measure of a student, and the losses they accept because so few items cannot prove them."""
-
 from typing import Any
 
 import pytest
@@ -87,11 +85,3 @@ def test_a_probe_of_everything_also_fails_by_what_was_known_before(known: int, h
     probed = DistillProbe(Gate(), plan, clean, {}).on(model, model)(None)
     assert (probed.holds, probed.lost, probed.retention) == (holds, pytest.approx(lost), known / 100)
     assert f"what it knew before {known / 100:.3f}" in str(probed)
-
-
-def test_in_a_repair_probes_have_items_of_their_own_of_what_was_known() -> None:
-    parts = {
-        probe_all: [EvalPlan(probe_all=probe_all, split=split).key("w", "retention", {}) for split in ("all", "final")]
-        for probe_all in (True, False)
-    }
-    assert parts[False][0] == parts[False][1] == parts[True][0] != parts[True][1]

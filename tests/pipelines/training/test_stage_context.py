@@ -1,5 +1,3 @@
-"""What both stages share: the seeds of generation, who teaches, and how a model is loaded for training."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""A training run: its result, the rollouts and metrics that are recorded, and a stop."""
-
 import signal
 from functools import partial
 from pathlib import Path
@@ -53,9 +51,7 @@ def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: 
     assert not list((project.home / "progress").glob("*"))
 
 
-def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_collapse_costs_the_steps_since_the_last_report(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     signs = iter([""] * 25 + ["the rollouts repeat themselves"])
     monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(signs))
     run = project.tracker.start_run(project.id, "distill", None, {}, 0)
@@ -76,14 +72,6 @@ def test_without_probes_a_collapse_costs_only_the_steps_since_the_last_report(
     assert result.stopped == "the rollouts repeat themselves; back at step 25, the last good state"
 
 
-class FakeTracker:
-    def __init__(self) -> None:
-        self.recorded: list[dict[str, Any]] = []
-
-    def rollouts(self, run: int, step: int, rollouts: list[dict[str, Any]]) -> None:
-        self.recorded += rollouts
-
-
 class FixedStates:
     def draw(self, student: Any, step: int) -> list[Sample]:
         return [document(), *(rollout(i) for i in range(step))]
@@ -98,28 +86,23 @@ def document() -> Sample:
     return Sample([1, 2, 3], [False, True, True])
 
 
-def test_the_first_rollouts_of_the_last_draw_are_recorded_without_documents(tmp_path: Path) -> None:
-    student, tracker = tiny_student(tmp_path / "student"), FakeTracker()
+def test_the_first_rollouts_of_the_last_draw_are_recorded_without_documents(project: Project, tmp_path: Path) -> None:
+    student, tracker = tiny_student(tmp_path / "student"), project.tracker
     teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=1)))
     teacher.bind_student(student)
     states = RecordedStates(FixedStates())
     assert states.draw(student, ROLLOUTS_A_STEP + 2) == states.last
-    database: Any = tracker
-    report = partial(report_tokens, student, teacher)
-    record_rollouts(database, 1, 0, student, report, states.last)
-    assert [row["prompt"] for row in tracker.recorded] == [f"Prompt {i}" for i in range(ROLLOUTS_A_STEP)]
-    assert [row["truncated"] for row in tracker.recorded] == [False, True, False, False]
-    first = tracker.recorded[0]
-    assert first["text"] == student.chat.text([50, 60])
-    assert [len(token) for token in first["tokens"]] == [4, 4]  # text, KL, and the likeliest tokens of both models
-    record_rollouts(database, 1, 1, student, report, [document()])
-    assert len(tracker.recorded) == ROLLOUTS_A_STEP
-
-
-def test_without_a_teacher_no_distances_are_recorded(tmp_path: Path) -> None:
-    tracker: Any = FakeTracker()
-    record_rollouts(tracker, 1, 0, tiny_student(tmp_path / "student"), lambda rows: None, [rollout(0)])
-    assert [row["tokens"] for row in tracker.recorded] == [None]
+    report, run = partial(report_tokens, student, teacher), tracker.start_run(project.id, "distill")
+    record_rollouts(tracker, run, 0, student, report, states.last)
+    record_rollouts(tracker, run, 1, student, report, [document()])
+    record_rollouts(tracker, run, 2, student, lambda rows: None, [rollout(0)])  # without a teacher
+    tracker.flush()
+    first, *others, last = project.reader.rollouts(run)
+    assert [row.prompt for row in (first, *others)] == [f"Prompt {i}" for i in range(ROLLOUTS_A_STEP)]
+    assert [row.truncated for row in (first, *others)] == [False, True, False, False]
+    assert first.text == student.chat.text([50, 60])
+    assert [len(token) for token in first.tokens] == [4, 4]  # text, KL, and the likeliest tokens of both models
+    assert (last.step, last.tokens) == (2, None)
 
 
 def test_tensorboard_receives_the_metrics_of_the_record(tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-"""The callback in transformers' Trainer: what it logs and costs, and what it leaves as it was."""
-
 import random
 from pathlib import Path
 from random import Random
@@ -34,17 +32,8 @@ def trainer_of(
     tokenizer = tiny_tokenizer()
     rows = [tokenizer(f"Text number {i}, in one line.") for i in range(16)]
     settings = {"logging_steps": 100, "save_strategy": "no"} | arguments
-    training_arguments = TrainingArguments(
-        str(folder / "out"),
-        max_steps=steps,
-        learning_rate=rate,
-        per_device_train_batch_size=4,
-        report_to="none",
-        use_cpu=True,
-        disable_tqdm=True,
-        seed=1,
-        **settings,
-    )
+    settings |= {"max_steps": steps, "learning_rate": rate, "per_device_train_batch_size": 4, "report_to": "none"}
+    training_arguments = TrainingArguments(str(folder / "out"), use_cpu=True, disable_tqdm=True, seed=1, **settings)
     collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
     data = Dataset.from_list([dict(row) for row in rows])
     return Trainer(model, training_arguments, train_dataset=data, data_collator=collator, processing_class=tokenizer)
@@ -72,8 +61,9 @@ def readings_in(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize(("lora", "bf16"), [(False, False), (True, False), (False, True)])
 def test_readings_are_in_the_trainers_own_log_and_in_a_record(tmp_path: Path, lora: bool, bf16: bool) -> None:
-    trainer = trainer_of(tmp_path, lora=lora, bf16=bf16)
+    trainer = trainer_of(tmp_path, lora=lora, bf16=bf16, logging_steps=1)
     trained(trainer, every=2, probes=4, record=tmp_path / "project")
+    assert [row["step"] for row in trainer.state.log_history if "loss" in row] == [1, 2, 3, 4]
     readings = readings_in(trainer.state.log_history)
     assert len(readings) == 2
     assert set(readings[0]) == NAMES
@@ -90,19 +80,10 @@ def test_a_training_is_the_same_with_and_without_the_callback(tmp_path: Path, lo
     for watched in (False, True):
         torch.manual_seed(0)
         trainer = trainer_of(tmp_path / str(watched), lora=lora, bf16=bf16)
-        if watched:
-            trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
-        trainer.train()
+        trained(trainer, every=1) if watched else trainer.train()
         assert bool(readings_in(trainer.state.log_history)) == watched
         weights.append([p.detach().clone() for p in trainer.model.parameters() if p.requires_grad])
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
-
-
-def test_the_trainers_own_lines_stay_in_its_log(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, logging_steps=1)
-    trained(trainer, every=1)
-    assert [row["step"] for row in trainer.state.log_history if "loss" in row] == [1, 2, 3, 4]
-    assert len(readings_in(trainer.state.log_history)) == 4
 
 
 def test_what_an_adapter_has_frozen_stays_frozen(tmp_path: Path) -> None:
@@ -116,9 +97,7 @@ def test_what_an_adapter_has_frozen_stays_frozen(tmp_path: Path) -> None:
     assert readings_in(trainer.state.log_history)
 
 
-def test_full_weights_that_go_on_from_a_checkpoint_are_not_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_resumed_full_weights_are_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer_of(tmp_path, steps=2, save_strategy="steps", save_steps=2).train()
     for lora in (False, True):
         trainer = trainer_of(tmp_path, lora=lora, save_strategy="steps", save_steps=2)
@@ -132,14 +111,12 @@ def test_full_weights_that_go_on_from_a_checkpoint_are_not_read(
 def test_a_reading_that_fails_does_not_end_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = trainer_of(tmp_path)
-    trainer.add_callback(ForgettingCallback(trainer, every=1, probes=2))
-
     def fail(*arguments: object) -> None:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(RowReadings, "read", fail)
-    trainer.train()
+    trainer = trainer_of(tmp_path)
+    trained(trainer, every=1)
     assert trainer.state.global_step == 4
     assert caplog.text.count("no longer measured (RuntimeError: out of memory); the training goes on") == 1
 
@@ -164,9 +141,7 @@ def test_all_random_states_are_left_as_they_were() -> None:
     assert draw() == expected
 
 
-def test_nothing_is_read_where_the_budget_is_too_small_and_the_end_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_too_small_a_budget_reads_nothing_and_the_end_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     trainer = trainer_of(tmp_path, steps=2)
     callback = trained(trainer, budget=1e-9)
     assert not readings_in(trainer.state.log_history)

@@ -1,5 +1,3 @@
-"""The KL on rows, and when the one on answers to instructions speaks against a training."""
-
 import math
 from pathlib import Path
 from typing import Any, cast
@@ -82,9 +80,7 @@ def test_the_limit_itself_is_a_finding_and_so_is_what_is_no_number(rows: RowRead
         (2 * LEAST, 5, LEAST, False),  # it falls
     ],
 )
-def test_fast_growth_is_a_finding_before_the_limit(
-    rows: RowReadings, before: float, steps: int, now: float, is_found: bool
-) -> None:
+def test_fast_growth_is_a_finding(rows: RowReadings, before: float, steps: int, now: float, is_found: bool) -> None:
     assert rows.finding(1000, before) == ""
     assert rows.finding(1000 + steps, now).endswith("will soon pass 0.009 (the limit) at this growth") == is_found
 
@@ -121,9 +117,7 @@ def logprobs(model: Student, sample: Sample) -> torch.Tensor:
     return logits.double().log_softmax(-1)[sample.targets[1:]]
 
 
-def test_the_kl_is_exact_where_all_tokens_are_kept_and_never_more_with_fewer(
-    models: tuple[Student, Student], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kl_is_exact_or_less(models: tuple[Student, Student], monkeypatch: pytest.MonkeyPatch) -> None:
     clean, now = models
     monkeypatch.setattr(readings, "CHUNK", 5)
     exact = 0.0
