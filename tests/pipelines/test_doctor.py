@@ -12,8 +12,7 @@ from tests.pipelines.options import recover
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def the_usual_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RECOVER_DB", raising=False)
 
 

@@ -83,13 +83,6 @@ def test_in_a_later_cycle_the_promoted_model_judges_passages_and_earlier_opening
     assert run.inputs.teacher == "base (and cycle:1/midtrained for passages)"
 
 
-@pytest.mark.release
-def test_a_base_that_writes_no_question_is_told_what_to_give(tmp_path: Path) -> None:
-    error = error_of(midtrain(tmp_path))
-    assert error.startswith("The base is not capable of writing questions")
-    assert "--teacher-context" in error
-
-
 @pytest.mark.parametrize(
     ("more", "rows", "message"),
     [

@@ -1,4 +1,3 @@
-import functools
 import re
 from random import Random
 
@@ -10,24 +9,19 @@ from recovery.lab.instructions import combination_split, compatible
 from recovery.lab.words import ADJECTIVES, POOLS, split_of
 
 
-@functools.cache
-def checkers():
-    """Return lm-eval's checkers, or None if punkt's tables are missing, which lm-eval would download."""
+@pytest.fixture(scope="module")
+def ifeval():
+    """lm-eval's checkers; they would download punkt's tables."""
     nltk = pytest.importorskip("nltk")
     try:
         nltk.data.find("tokenizers/punkt_tab")
     except LookupError:
-        return None
+        pytest.skip("nltk's punkt_tab tables are missing; set NLTK_DATA")
     from langdetect import DetectorFactory
     from lm_eval.tasks.ifeval import instructions_registry, utils
 
     DetectorFactory.seed = 0
     return instructions_registry, utils
-
-
-@pytest.fixture
-def ifeval():
-    return checkers() or pytest.skip("nltk's punkt_tab tables are missing; set NLTK_DATA")
 
 
 @pytest.mark.parametrize("split", ["train", "heldout"])
