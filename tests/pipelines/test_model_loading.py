@@ -1,4 +1,3 @@
-import socket
 from pathlib import Path
 
 import pytest
@@ -68,12 +67,7 @@ def test_a_vllm_engine_is_closed_at_the_end(name: EngineName, tmp_path: Path, mo
     assert engine.closed
 
 
-@pytest.fixture
-def nowhere() -> str:
-    """An address at which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
+NOWHERE = "http://127.0.0.1:9"  # at which nothing listens
 
 
 @pytest.mark.parametrize(
@@ -84,10 +78,10 @@ def nowhere() -> str:
         (8, True, r"Start one: vllm serve \S+ --host 127.0.0.1 --port \d+ --generation-config vllm$"),
     ],
 )  # fmt: skip
-def test_without_a_server_its_command_is_the_message(rank: int, is_teacher: bool, command: str, nowhere: str) -> None:
-    engine: EngineName = "transformers" if is_teacher else nowhere
-    with pytest.raises(RecoverError, match=f"No vLLM server answers at {nowhere} .*{command}"):
-        check_servers(str(BASE), engine, rank, nowhere if is_teacher else None)
+def test_without_a_server_its_command_is_the_message(rank: int, is_teacher: bool, command: str) -> None:
+    engine: EngineName = "transformers" if is_teacher else NOWHERE
+    with pytest.raises(RecoverError, match=f"No vLLM server answers at {NOWHERE} .*{command}"):
+        check_servers(str(BASE), engine, rank, NOWHERE if is_teacher else None)
 
 
 def test_servers_of_the_base_are_accepted_and_no_servers_need_no_check() -> None:

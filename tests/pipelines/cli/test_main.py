@@ -3,12 +3,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
 import pytest
 from click.shell_completion import BashComplete
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from pipelines.cli import SECTIONS, CommandResult, command_result, main
 from recovery.errors import RecoverError
@@ -40,50 +39,23 @@ def test_every_option_has_a_description(command: click.Command) -> None:
         assert isinstance(option, click.Argument) or option.help
 
 
-@click.group()
-def example() -> None: ...
+def outcome_of(ends_with: CommandResult | BaseException, *flags: str, **environment: str) -> Result:
+    """Of a command that returns this or raises it."""
 
+    @click.command()
+    @command_result
+    def command(project: object) -> CommandResult:
+        if isinstance(ends_with, BaseException):
+            raise ends_with
+        return ends_with
 
-@example.command()
-@command_result
-def good(project: object) -> CommandResult:
-    return CommandResult({"answer": 42}, ["The answer is 42"], 3)
-
-
-@example.command()
-@click.argument("last")
-@command_result
-def ends_with(project: object, last: str) -> CommandResult:
-    return CommandResult({}, ["It is done", last])
-
-
-@example.command()
-@command_result
-def refused(project: object) -> NoReturn:
-    raise RecoverError("There is no run 7. List the runs with `recover runs`.")
-
-
-@example.command()
-@command_result
-def interrupted(project: object) -> NoReturn:
-    raise KeyboardInterrupt("Continue with `recover resume`.")
-
-
-@example.command()
-@command_result
-def broken(project: object) -> NoReturn:
-    raise ValueError("no such thing")
-
-
-@example.command()
-@command_result
-def broken_library(project: object) -> NoReturn:
-    raise OSError("no connection.\nThe above exception has a long explanation.")
+    return CliRunner().invoke(command, flags, env=environment)
 
 
 def test_a_result_is_printed_as_lines_or_as_json() -> None:
+    result = CommandResult({"answer": 42}, ["The answer is 42"], 3)
     for flags, output in (([], "The answer is 42\n"), (["--json"], '{"answer": 42}\n')):
-        outcome = CliRunner().invoke(example, ["good", *flags])
+        outcome = outcome_of(result, *flags)
         assert (outcome.stdout, outcome.stderr, outcome.exit_code) == (output, "", 3)
 
 
@@ -98,28 +70,33 @@ def test_a_result_is_printed_as_lines_or_as_json() -> None:
 )
 def test_a_next_command_has_the_project_that_was_given(tmp_path: Path, last: str, is_next: bool) -> None:
     folder = tmp_path / "my project"
-    given = CliRunner().invoke(example, ["ends-with", last, "--project", str(folder)])
+    result = CommandResult({}, ["It is done", last])
+    given = outcome_of(result, "--project", str(folder))
     assert given.stdout == f"It is done\n{last}{f' --project {shlex.quote(str(folder))}' if is_next else ''}\n"
-    assert CliRunner().invoke(example, ["ends-with", last]).stdout == f"It is done\n{last}\n"
+    assert outcome_of(result).stdout == f"It is done\n{last}\n"
+
+
+NOT_FOUND = "There is no run 7. List the runs with `recover runs`."
+DEBUG = "Set RECOVER_DEBUG=1 to see the traceback."
 
 
 @pytest.mark.parametrize(
-    ("command", "message", "exit_code"),
+    ("error", "message", "exit_code"),
     [
-        ("refused", "There is no run 7. List the runs with `recover runs`.", 1),
-        ("interrupted", "Interrupted. Continue with `recover resume`.", 130),
-        ("broken-library", "OSError: no connection. Set RECOVER_DEBUG=1 to see the traceback.", 1),
-        ("broken", "ValueError: no such thing. Set RECOVER_DEBUG=1 to see the traceback.", 1),
+        (RecoverError(NOT_FOUND), NOT_FOUND, 1),
+        (KeyboardInterrupt("Continue with `recover resume`."), "Interrupted. Continue with `recover resume`.", 130),
+        (OSError("no connection.\nThe above has a long explanation."), f"OSError: no connection. {DEBUG}", 1),
+        (ValueError("no such thing"), f"ValueError: no such thing. {DEBUG}", 1),
     ],
 )
-def test_an_error_is_one_sentence(command: str, message: str, exit_code: int) -> None:
-    outcome = CliRunner().invoke(example, [command, "--json"])
+def test_an_error_is_one_sentence(error: BaseException, message: str, exit_code: int) -> None:
+    outcome = outcome_of(error, "--json")
     assert (outcome.stderr, outcome.exit_code) == (f"Error: {message}\n", exit_code)
     assert json.loads(outcome.stdout) == {"error": message}
 
 
 def test_the_traceback_of_an_unexpected_error_is_shown_on_request() -> None:
-    assert isinstance(CliRunner().invoke(example, ["broken"], env={"RECOVER_DEBUG": "1"}).exception, ValueError)
+    assert isinstance(outcome_of(ValueError("no such thing"), RECOVER_DEBUG="1").exception, ValueError)
 
 
 def test_a_mistyped_path_is_refused_before_torch_is_imported(tmp_path: Path) -> None:

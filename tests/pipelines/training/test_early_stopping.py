@@ -54,15 +54,10 @@ def test_probes_are_compared_with_the_best_yet(of_warm_start: float | None, comp
     assert best_before == compared_with
 
 
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        (LIMITS.model_copy(update={"max_minutes": 0.05}), "minutes"),
-        (LIMITS.model_copy(update={"max_flops": 35.0}), "FLOPs"),
-    ],
-)
-def test_a_spent_budget_ends_training(limits: Distill, expected: str) -> None:
-    step, reason = run(EarlyStopping(limits), [step_record(i) for i in range(20)])
+@pytest.mark.parametrize(("limit", "expected"), [({"max_minutes": 0.05}, "minutes"), ({"max_flops": 35.0}, "FLOPs")])
+def test_a_spent_budget_ends_training(limit: dict[str, float], expected: str) -> None:
+    monitor = EarlyStopping(LIMITS.model_copy(update=limit))
+    step, reason = run(monitor, [step_record(i) for i in range(20)])
     assert step == 3
     assert expected in reason
 
