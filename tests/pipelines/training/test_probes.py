@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,53 +23,42 @@ def result(suite: str, passed: int, n: int) -> Result:
     return Result(task, suite, "lab", {metric: Metric.from_passes([i.passed for i in items])}, items, {}, 0.0)
 
 
-class FixedPlan:
-    """An evaluation plan with fixed results."""
-
-    questions, passages = "some", None
-
-    def __init__(self, behaviour: int, knowledge: int, retention: int | None = None):
-        self.probe_all = retention is not None
-        self.results = {
-            "behaviour": result("behaviour", behaviour, 300),
-            "knowledge": result("knowledge", knowledge, 33),
-            "retention": result("retention", retention or 0, 100),
-        }
-
-    def suites(self, named: dict[str, str]) -> list[str]:
-        return list(self.results)
-
-    def run_suite(self, subject: Any, suite: str, suites: dict[str, str]) -> list[Result]:
-        return [self.results[suite]]
+MODEL: Any = SimpleNamespace(chat=None, sync=lambda student: None)  # with fixed results nothing is generated
+Probe = Callable[..., ProbeResult]
 
 
-class FakeModel:
-    """Stands in for the student and for its engine; with fixed results neither generates anything."""
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
+    def with_right_items(
+        behaviour: int,
+        knowledge: int,
+        retention: int | None = None,
+        known: float | None = None,
+        best: float | None = None,
+    ) -> ProbeResult:
+        passed = {"behaviour": (behaviour, 300), "knowledge": (knowledge, 33), "retention": (retention or 0, 100)}
+        results = {suite: result(suite, *counts) for suite, counts in passed.items()}
+        monkeypatch.setattr(EvalPlan, "run_suite", lambda plan, subject, suite, named: [results[suite]])
+        plan = EvalPlan(questions=Path("some.jsonl"), probe_all=retention is not None)
+        clean = [result("behaviour", 276, 300), result("retention", 100, 100)]
+        return DistillProbe(Gate(), plan, clean, {}, known).on(MODEL, MODEL)(best)
 
-    chat = None
-
-    def sync(self, student: Any) -> None: ...
-
-
-def probe(behaviour: int, knowledge: int, best_so_far: float | None = None, known: float | None = None) -> ProbeResult:
-    model: Any = FakeModel()
-    plan: Any = FixedPlan(behaviour, knowledge)
-    return DistillProbe(Gate(), plan, [result("behaviour", 276, 300)], {}, known).on(model, model)(best_so_far)
+    return with_right_items
 
 
 @pytest.mark.parametrize(("passed", "holds"), [(276, True), (280, True), (272, True), (271, False), (250, False)])
-def test_a_probe_holds_if_at_most_half_of_the_margin_is_lost(passed: int, holds: bool) -> None:
+def test_a_probe_holds_if_at_most_half_of_the_margin_is_lost(probe: Probe, passed: int, holds: bool) -> None:
     assert probe(passed, 33).holds is holds
 
 
 @pytest.mark.parametrize(("correct", "holds"), [(33, True), (31, True), (30, True), (28, False), (20, False)])
-def test_a_question_or_two_below_the_best_probe_is_within_the_error(correct: int, holds: bool) -> None:
-    probed = probe(276, correct, best_so_far=1.0)
+def test_a_question_or_two_below_the_best_is_within_the_error(probe: Probe, correct: int, holds: bool) -> None:
+    probed = probe(276, correct, best=1.0)
     assert probed.holds is holds
     assert probed.knowledge == pytest.approx(correct / 33)
 
 
-def test_what_a_fine_tune_knew_before_other_moves_counts_too() -> None:
+def test_what_a_fine_tune_knew_before_other_moves_counts_too(probe: Probe) -> None:
     assert probe(276, 20).holds
     assert probe(276, 20, known=0.61).holds
     assert not probe(276, 20, known=0.9).holds
@@ -78,10 +70,7 @@ def test_a_probe_takes_no_more_items_than_the_verdict() -> None:
 
 
 @pytest.mark.parametrize(("known", "holds", "lost"), [(100, True, 0.0), (98, True, 0.02), (60, False, 0.4)])
-def test_a_probe_of_everything_also_fails_by_what_was_known_before(known: int, holds: bool, lost: float) -> None:
-    model: Any = FakeModel()
-    plan: Any = FixedPlan(276, 33, known)
-    clean = [result("behaviour", 276, 300), result("retention", 100, 100)]
-    probed = DistillProbe(Gate(), plan, clean, {}).on(model, model)(None)
+def test_a_probe_of_everything_fails_by_what_was_known(probe: Probe, known: int, holds: bool, lost: float) -> None:
+    probed = probe(276, 33, retention=known)
     assert (probed.holds, probed.lost, probed.retention) == (holds, pytest.approx(lost), known / 100)
     assert f"what it knew before {known / 100:.3f}" in str(probed)
