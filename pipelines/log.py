@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from recovery.progress import Update
 
@@ -27,8 +27,17 @@ class _StandardError(logging.Handler):
     last = 0.0  # when a message or a bar was shown there
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(record.getMessage(), file=sys.stderr, flush=True)
-        _StandardError.last = time.monotonic()
+        show(f"{record.getMessage()}\n")
+
+
+def show(text: str) -> None:
+    """On standard error. Where that is closed or its disk is full, the text is lost: no computation ends for it.
+
+    A signal's handler may meet a message that is half-written, which is a RuntimeError."""
+    _StandardError.last = time.monotonic()
+    with suppress(OSError, ValueError, RuntimeError):
+        if sys.stderr is not None:  # `print` would write to standard output
+            print(text, end="", file=sys.stderr, flush=True)
 
 
 def print_progress() -> None:
@@ -42,7 +51,7 @@ def show_progress(units: str, total: int) -> Update:
     """A listener for `recovery.progress`: on a terminal a bar, elsewhere a line now and then."""
     if units == STEPS:
         return lambda done: None
-    has_bar, bar_is_shown = sys.stderr.isatty(), False
+    has_bar, bar_is_shown = sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty(), False
     start_time = last = time.monotonic()
 
     def update(done: int) -> None:
@@ -50,7 +59,7 @@ def show_progress(units: str, total: int) -> Update:
         now = time.monotonic()
         if done >= total:
             if bar_is_shown:
-                print("\r\033[K", end="", file=sys.stderr, flush=True)  # erases the line
+                show("\r\033[K")  # erases the line
                 bar_is_shown = False
         elif now - last >= (BAR_SECONDS if has_bar else LINE_SECONDS):
             last = now
@@ -60,8 +69,7 @@ def show_progress(units: str, total: int) -> Update:
                 return
             bar_is_shown = True
             filled = "━" * int(BAR_WIDTH * done / total)
-            print(f"\r\033[K  {filled:<{BAR_WIDTH}} {text}", end="", file=sys.stderr, flush=True)
-            _StandardError.last = now
+            show(f"\r\033[K  {filled:<{BAR_WIDTH}} {text}")
 
     return update
 

@@ -19,7 +19,7 @@ from db import RecordError
 from pipelines.cli import options
 from pipelines.cli.environment import set_thread_waiting, silence_libraries, use_huge_pages
 from pipelines.cli.processes import followers
-from pipelines.log import print_progress, show_progress
+from pipelines.log import print_progress, show, show_progress
 from pipelines.project.locations import no_unused_model
 from recovery.errors import RecoverError
 from recovery.progress import listen
@@ -155,7 +155,7 @@ def report_errors(as_json: bool = False) -> Iterator[None]:
 
 
 def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:
-    click.echo(f"Error: {message}", err=True)
+    show(f"Error: {message}\n")
     if as_json:
         click.echo(json.dumps({"error": message}, ensure_ascii=False))
     sys.exit(exit_code)

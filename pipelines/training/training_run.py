@@ -115,7 +115,7 @@ class TrainingRun:
                 update(record.step + 1)
                 log_metrics(record.metrics(), record.step)
                 is_report = record.step % report_every == 0 or record.step == self.plan.steps - 1
-                if is_report or timer.is_due():
+                if (is_report or timer.is_due()) and not requests.stop:  # then nothing comes before the save
                     log.info(_progress(record, self.plan) + timer.left(record.step))
                 if is_report:
                     drawn = self.signal.prepare(states.last)  # with its rewards

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.log import StepTimer, duration, no_silence, progress_text, show_progress
+from pipelines.cli import fail
+from pipelines.log import StepTimer, duration, log, no_silence, print_progress, progress_text, show_progress
 from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.progress import listen, track
@@ -40,6 +41,36 @@ def test_a_terminal_gets_a_bar_that_disappears(clock: list[float], monkeypatch: 
         update(done)
     assert "2 of 4 replies" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\033[K")
+
+
+class LostTerminal(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+    def isatty(self) -> bool:
+        return True
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [LostTerminal(), closed(), None], ids=["broken", "closed", "none"])
+def test_no_computation_ends_because_standard_error_is_lost(
+    stream: Any, clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    print_progress()
+    log.info("step 1")
+    update = show_progress("replies", 40)
+    for done in range(1, 41):
+        clock[0] += 1
+        update(done)
+    with pytest.raises(SystemExit, match="130"):
+        fail("Interrupted.", 130)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_short_computation_shows_nothing(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
