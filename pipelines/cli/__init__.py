@@ -5,7 +5,9 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,7 +141,8 @@ def write_page(file: Path, content: str) -> None:
 def report_errors(as_json: bool = False) -> Iterator[None]:
     """Print an error as one sentence and exit; RECOVER_DEBUG=1 shows the traceback of unexpected errors."""
     try:
-        yield
+        with interrupted_by_sigterm():
+            yield
     except click.UsageError:
         raise  # shown by click, with the usage
     except (RecoverError, RecordError) as error:
@@ -152,6 +155,19 @@ def report_errors(as_json: bool = False) -> Iterator[None]:
         first_line = str(error).strip().partition("\n")[0].rstrip(" .:")
         summary = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
         fail(f"{summary}. Set RECOVER_DEBUG=1 to see the traceback.", ERROR, as_json)
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """As by Ctrl-C, unless SIGTERM is ignored; a training handles both itself."""
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL or threading.current_thread() != threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:

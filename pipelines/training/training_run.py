@@ -281,10 +281,12 @@ class StopRequests:
         if self.stop:
             raise KeyboardInterrupt
         self.stop = True
+        log.info("Stopping after this step; press Ctrl-C again to stop at once, without saving")
 
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequests]:
+    """Interrupts at the end, too, where a stop was requested so late that nothing has followed it."""
     requests = StopRequests()
     try:
         handlers = {number: signal.signal(number, requests) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -296,6 +298,8 @@ def stop_requests() -> Iterator[StopRequests]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+    if requests.stop:
+        raise KeyboardInterrupt
 
 
 def has_started(project: Project, run: int) -> bool:

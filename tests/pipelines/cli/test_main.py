@@ -1,8 +1,10 @@
 import json
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import pytest
@@ -93,6 +95,17 @@ def test_an_error_is_one_sentence(error: BaseException, message: str, exit_code:
     outcome = outcome_of(error, "--json")
     assert (outcome.stderr, outcome.exit_code) == (f"Error: {message}\n", exit_code)
     assert json.loads(outcome.stdout) == {"error": message}
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does() -> None:
+    @click.command()
+    @command_result
+    def terminated(project: object) -> NoReturn:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("it goes on")
+
+    outcome = CliRunner().invoke(terminated)
+    assert (outcome.stderr, outcome.exit_code) == ("Error: Interrupted.\n", 130)
 
 
 def test_the_traceback_of_an_unexpected_error_is_shown_on_request() -> None:

@@ -1,4 +1,5 @@
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from recovery.signals import Labels
 from recovery.states import FixedRows
 from recovery.teachers import FrozenTeacher
 from recovery.telemetry import report_tokens
-from recovery.train import Plan
+from recovery.train import Plan, TrainState
 from tests.models import save_tiny, tiny_student
 
 FEW = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")
@@ -54,22 +55,24 @@ def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: 
 def test_a_collapse_costs_the_steps_since_the_last_report(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     signs = iter([""] * 25 + ["the rollouts repeat themselves"])
     monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(signs))
-    run = project.tracker.start_run(project.id, "distill", None, {}, 0)
-    training = TrainingRun(
+    result = small_training(project, steps=40).run_to_end()
+    assert result.steps == 25  # of 40 steps every fourth is reported
+    assert result.stopped == "the rollouts repeat themselves; back at step 25, the last good state"
+
+
+def small_training(project: Project, steps: int, run: int | None = None) -> TrainingRun:
+    return TrainingRun(
         stage=Stage(project, Job("distill", Settings()), None),
-        run=run,
+        run=run or project.tracker.start_run(project.id, "distill", None, {}, 0),
         role="recovered",
         start=project.clean,
         student=load_student(str(BASE)),
         source=TrainingSource(str(BASE), None, False, recipe("sft")),
         states=FixedRows([Sample([5, 6, 7], [False, True, True])], rows=1),
         signal=Labels(),
-        plan=Plan(40, 1e-4),
+        plan=Plan(steps, 1e-4),
         monitor=EarlyStopping(Distill()),
     )
-    result = training.run_to_end()
-    assert result.steps == 25  # of 40 steps every fourth is reported
-    assert result.stopped == "the rollouts repeat themselves; back at step 25, the last good state"
 
 
 class FixedStates:
@@ -122,12 +125,34 @@ def test_a_missing_logger_is_reported_before_training() -> None:
         check_logger("wandb")
 
 
-def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once() -> None:
+def test_the_first_signal_asks_for_a_stop_and_the_second_interrupts_at_once(caplog: pytest.LogCaptureFixture) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with stop_requests() as requests:
+    with suppress(KeyboardInterrupt), stop_requests() as requests:
         assert not requests.stop
         signal.raise_signal(signal.SIGTERM)
         assert requests.stop
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("it goes on")
+    assert caplog.messages == ["Stopping after this step; press Ctrl-C again to stop at once, without saving"]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@pytest.mark.parametrize("signs", [[""] * 4, ["", "", "the rollouts repeat themselves"]])
+def test_a_stop_during_the_last_save_interrupts_and_loses_no_step(
+    signs: list[str], project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following = iter(signs)
+    monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(following))
+    save, training = TrainingRun._save, small_training(project, steps=4)
+
+    def interrupted_save(run: TrainingRun, state: TrainState, folder: Path) -> bool:
+        if folder == project.progress_folder(run.run):  # the last one is the only one there
+            signal.raise_signal(signal.SIGINT)
+        return save(run, state, folder)
+
+    monkeypatch.setattr(TrainingRun, "_save", interrupted_save)
+    with pytest.raises(KeyboardInterrupt):
+        training.run_to_end()
+    assert project.reader.run_checkpoint(training.run) is None
+    result = small_training(project, steps=4, run=training.run).run_to_end()
+    assert (result.steps, result.stopped[:11]) == ((4, "") if len(signs) == 4 else (2, "the rollout"))
