@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from recovery.errors import RecoverError, first_line
+from recovery.files import sync
 
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
-    """Open a binary file for writing; it appears at `path` only when all of it is written."""
+    """Open a binary file for writing; it appears at `path` only when the disk has stored all of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as out:
         yield out
+    sync(partial)
     partial.replace(path)
 
 

@@ -194,7 +194,11 @@ def _one_sentence(done: str, path: Path) -> Iterator[None]:
         yield
     except CheckpointException as failure:
         reasons = [str(error).partition("\n")[0] for error, _ in failure.failures.values()]
-        raise RecoverError(f"The optimizer's state could not be {done} in {path.parent}: {reasons[0]}") from failure
+        advice = "Delete that folder" if done == "loaded" else "Free space there"
+        raise RecoverError(
+            f"The optimizer's state could not be {done} in {path.parent} ({reasons[0].rstrip(' .')}). {advice}, and go "
+            "on from an earlier state with `recover resume`."
+        ) from failure
 
 
 def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

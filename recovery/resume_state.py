@@ -1,9 +1,9 @@
 """Save and load the whole state of a training run, so that it can resume after any interruption, a kill included.
 
-The state is a folder that is written under another name and then renamed, so a folder under the final name is always
-complete. It holds the trained weights, the optimiser and the step count; draws depend on nothing else (see
-`recovery.states`). The caller may add the average of the weights that teaches, and notes of its own, which are saved
-with the same step.
+The state is a folder that is written under another name, stored by the disk, and then renamed, so a folder under the
+final name is complete. One that was damaged since is passed over, as if it had not been saved. It holds the trained
+weights, the optimiser and the step count; draws depend on nothing else (see `recovery.states`). The caller may add the
+average of the weights that teaches, and notes of its own, which are saved with the same step.
 """
 
 import json
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from recovery.errors import RecoverError
+from recovery.files import sync
 from recovery.models.students import Student
 from recovery.teachers import EmaTeacher
 from recovery.train import TrainState
@@ -41,6 +43,7 @@ def save_progress(
         average.save(partial / AVERAGE)
     state.save(partial / STATE)
     (partial / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
+    sync(partial)
     before = folder.with_name(folder.name + ".before")
     if folder.exists():  # a folder cannot be replaced in one step: one of the two names always holds a complete one
         shutil.rmtree(before, ignore_errors=True)
@@ -53,8 +56,9 @@ def save_progress(
 def load_progress(
     folder: Path, student: Student, state: TrainState, average: EmaTeacher | None = None
 ) -> dict[str, Any] | None:
-    """Restore student and state, and return the caller's notes; return None if nothing was saved yet."""
-    saved_folder = _complete_folder(folder)
+    """Restore student and state, and return the caller's notes; return None if nothing was saved yet, or all of it is
+    damaged: student and state are as before then."""
+    saved_folder = _whole_folder(folder)
     if saved_folder is None:
         return None
     trainable = {n: p for n, p in student.model.named_parameters() if p.requires_grad}
@@ -75,11 +79,24 @@ def load_progress(
 
 
 def has_progress(folder: Path) -> bool:
-    return _complete_folder(folder) is not None
+    return _whole_folder(folder) is not None
 
 
-def _complete_folder(folder: Path) -> Path | None:
-    return next((f for f in (folder, folder.with_name(folder.name + ".before")) if (f / STATE).is_file()), None)
+def _whole_folder(folder: Path) -> Path | None:
+    return next(filter(_is_whole, (folder, folder.with_name(folder.name + ".before"))), None)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether the files are there and as long as their contents say."""
+    try:
+        for file in {WEIGHTS, *(path.name for path in folder.glob("*.safetensors"))}:
+            with safe_open(folder / file, "pt"):
+                pass
+        torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
+        json.loads((folder / NOTES).read_text(encoding="utf-8"))
+    except Exception:  # the libraries raise errors of many types
+        return False
+    return True
 
 
 def discard_progress(folder: Path) -> None:

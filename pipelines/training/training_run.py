@@ -71,8 +71,7 @@ class TrainingRun:
         self.warm, self.stopped = self.warm_start.as_json(), self.warm_start.stop_reason  # of a resumed run, as saved
         self.objective = objective_of(self.source.recipe)
         self._folder = self.project.progress_folder(self.run)
-        # The state at the start, or at the last probe that did not end the run; without probes at the last report.
-        self._last_good = self._folder.with_name(self._folder.name + "-good")
+        self._last_good = last_good(self._folder)
 
     def run_to_end(self) -> RunResult:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
@@ -88,11 +87,15 @@ class TrainingRun:
         return self._save_checkpoint(state.step)
 
     def _resume(self, state: TrainState) -> None:
-        if (saved := load_progress(self._folder, self.student, state, self.average)) is not None:
+        folders = saved_states(self.project, self.run)
+        saved = load_progress(folders[0], self.student, state, self.average) if folders else None
+        if saved:
             self.monitor.restore(saved["monitor"])
             self.warm, self.stopped = saved["warm_start"], saved["stopped"]
-            if state.step < self.plan.steps:
-                log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
+        if self._folder.exists() and self._folder not in folders:
+            log.warning(f"The state in {self._folder} is damaged, so training goes back to step {state.step + 1}")
+        elif saved and state.step < self.plan.steps:
+            log.info(f"Going on at step {state.step + 1} of {self.plan.steps}")
 
     @property
     def project(self) -> Project:
@@ -303,4 +306,15 @@ def stop_requests() -> Iterator[StopRequests]:
 
 
 def has_started(project: Project, run: int) -> bool:
-    return has_progress(project.progress_folder(run)) or project.reader.run_checkpoint(run) is not None
+    return bool(saved_states(project, run)) or project.reader.run_checkpoint(run) is not None
+
+
+def saved_states(project: Project, run: int) -> list[Path]:
+    """The folders of those that are whole, the latest first."""
+    folder = project.progress_folder(run)
+    return [state for state in (folder, last_good(folder)) if has_progress(state)]
+
+
+def last_good(folder: Path) -> Path:
+    """The state at the start, or at the last probe that did not end the run; without probes at the last report."""
+    return folder.with_name(folder.name + "-good")

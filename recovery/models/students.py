@@ -16,6 +16,7 @@ from torch import Tensor
 
 from recovery.chunked_loss import Head
 from recovery.errors import RecoverError, first_line, hub_problem
+from recovery.files import sync
 from recovery.hardware import keep_freed_memory
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
@@ -320,6 +321,7 @@ def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
         student.model.save_pretrained(partial, safe_serialization=True)
     student.chat.tokenizer.save_pretrained(partial)
     (partial / "recover.json").write_text(json.dumps(metadata, indent=2) + "\n")
+    sync(partial)
     if is_kept:
         for file in partial.iterdir():
             file.rename(folder / file.name)

@@ -1,10 +1,12 @@
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from recovery.errors import RecoverError
-from recovery.resume_state import load_progress, save_progress
+from recovery.resume_state import has_progress, load_progress, save_progress
+from recovery.teachers import EmaTeacher
 from recovery.train import Plan, TrainState
 from tests.models import tiny_student
 
@@ -29,6 +31,24 @@ def test_an_interrupted_save_leaves_the_previous_one(tmp_path: Path) -> None:
     assert load_progress(tmp_path / "progress", student, again) == {"probes": [1.5, None]}
     assert again.step == 4
     assert load_progress(tmp_path / "elsewhere", student, again) is None
+
+
+@pytest.mark.parametrize("name", ["learning.safetensors", "average.safetensors", "state.pt", "notes.json"])
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_damaged_state_is_passed_over(tmp_path: Path, name: str, cut: bool) -> None:
+    student, folder = tiny_student(tmp_path / "model"), tmp_path / "progress"
+    state, average = TrainState.start(student, Plan(9, 1e-3)), EmaTeacher(student)
+    save_progress(folder, student, state, {"probes": []}, average)
+    os.truncate(folder / name, (folder / name).stat().st_size // 2 if cut else 0)
+    weight = next(iter(student.model.parameters()))
+    weight.data += 1
+    before = weight.clone()
+    assert not has_progress(folder)
+    assert load_progress(folder, student, state, average) is None
+    assert torch.equal(weight, before), "nothing of it was loaded"
+    save_progress(tmp_path / "earlier", student, state, {"probes": [1]}, average)
+    (tmp_path / "earlier").rename(tmp_path / "progress.before")
+    assert load_progress(folder, student, state, average) == {"probes": [1]}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -1,4 +1,7 @@
+import os
+import shutil
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,7 +38,7 @@ from recovery.samples import Sample
 from recovery.signals import Labels
 from recovery.states import FixedRows
 from recovery.teachers import FrozenTeacher
-from recovery.telemetry import report_tokens
+from recovery.telemetry import StepRecord, report_tokens
 from recovery.train import Plan, TrainState
 from tests.models import save_tiny, tiny_student
 
@@ -73,6 +76,35 @@ def small_training(project: Project, steps: int, run: int | None = None) -> Trai
         plan=Plan(steps, 1e-4),
         monitor=EarlyStopping(Distill()),
     )
+
+
+@pytest.mark.parametrize(("damaged", "step"), [([""], 4), (["", "-good"], 1)])
+def test_a_training_whose_saved_state_is_damaged_goes_on_from_an_earlier_one(
+    damaged: list[str], step: int, project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = small_training(project, steps=6)
+    folder = project.progress_folder(training.run)
+    with monkeypatch.context() as for_a_while:
+        for_a_while.setattr(CollapseWatch, "after_step", fails_at(3))
+        with pytest.raises(MemoryError):
+            training.run_to_end()
+    shutil.copytree(f"{folder}-good", folder)
+    for suffix in damaged:
+        os.truncate(Path(f"{folder}{suffix}") / "learning.safetensors", 99)
+    resumed = small_training(project, steps=6, run=training.run)
+    assert has_started(project, training.run) == (len(damaged) == 1)
+    assert resumed.run_to_end().steps == 6
+    assert caplog.messages.count(f"The state in {folder} is damaged, so training goes back to step {step}") == 1
+    assert not any("Going on" in message for message in caplog.messages)
+
+
+def fails_at(step: int) -> Callable[..., str]:
+    def after_step(watch: CollapseWatch, record: StepRecord) -> str:
+        if record.step == step:
+            raise MemoryError
+        return ""
+
+    return after_step
 
 
 class FixedStates:
