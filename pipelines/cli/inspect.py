@@ -91,6 +91,8 @@ def runs(project: "Project", limit: int) -> CommandResult:
     """
     stages = project.reader.stages(project.id)
     scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
+    listed = project.reader.runs(project.id)[:limit]
+    busy = project.reader.busy_seconds(run.id for run in listed)
     rows = [
         {
             "run": run.id,
@@ -99,12 +101,12 @@ def runs(project: "Project", limit: int) -> CommandResult:
             "cycle": run.cycle,
             "status": "stale" if run.stale else run.status,
             "started": _timestamp(run.started_at),
-            "seconds": round((run.finished_at - run.started_at).total_seconds(), 1) if run.finished_at else None,
+            "seconds": round(busy[run.id], 1) if run.finished_at and run.id in busy else None,
             "host": run.host,
             "error": run.error,
             "scores": scores.get(run.id),
         }
-        for run in sorted(project.reader.runs(project.id), key=lambda run: -run.id)[:limit]
+        for run in listed
     ]
     return CommandResult({"runs": rows}, [_run_line(row) for row in rows] or ["There are no runs yet"])
 

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,9 @@ def recorded_run(
 
 
 def last_time(project: Project, command: str) -> str | None:
-    """Such as "The last cycle here took 12 min: mid-training 5 min, measuring 3 min, distilling 4 min"."""
+    """Such as "The last cycle here took 12 min: mid-training 5 min, measuring 3 min, distilling 4 min".
+
+    These are the times of steps and evaluations: a run may have lain interrupted between them."""
     jobs = defaultdict[str | None, list[Run]](list)
     for run in project.reader.runs(project.id):
         jobs[run.inputs.job].append(run)
@@ -97,13 +98,12 @@ def last_time(project: Project, command: str) -> str | None:
     last = max(ended, key=lambda runs: max(run.id for run in runs), default=None)
     if last is None:
         return None
-    times = dict.fromkeys(RUN_NAMES, timedelta())
+    times = dict.fromkeys(RUN_NAMES, 0.0)
+    busy = project.reader.busy_seconds(run.id for run in last)
     for run in last:
-        assert run.finished_at is not None
-        times[run.kind] += run.finished_at - run.started_at
-    whole = max(run.finished_at or run.started_at for run in last) - min(run.started_at for run in last)
-    stages = [f"{RUN_NAMES[kind]} {duration(time.total_seconds())}" for kind, time in times.items() if time]
-    return f"The last {name} here took {duration(whole.total_seconds())}: {', '.join(stages)}"
+        times[run.kind] += busy.get(run.id, 0.0)
+    stages = [f"{RUN_NAMES[kind]} {duration(seconds)}" for kind, seconds in times.items() if seconds]
+    return f"The last {name} here took {duration(sum(times.values()))}: {', '.join(stages)}" if stages else None
 
 
 @dataclass(frozen=True)

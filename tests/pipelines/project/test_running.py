@@ -1,7 +1,7 @@
 import errno
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from db import tables
 from db.tables import DONE, TOTAL, RunInputs, RunKind
+from db.tracker import RunEnd
 from pipelines.cli.inspect import _progress_text
 from pipelines.project import running
 from pipelines.project.project import Project
@@ -23,6 +24,7 @@ from pipelines.project.running import (
 from pipelines.project.runs import last_time, recorded_run
 from recovery.errors import RecoverError
 from recovery.progress import track
+from tests.pipelines.options import answer
 
 HOLDER = """
 import sys, time
@@ -132,24 +134,27 @@ def test_a_measurement_records_how_many_items_are_done(project: Project, clock: 
     assert points == {DONE: 500, TOTAL: 2000}
 
 
-def test_the_last_job_of_a_kind_says_how_long_its_stages_took(project: Project) -> None:
-    start = datetime(2030, 1, 1, tzinfo=UTC)
-
-    def record(job: str, kind: RunKind, begins: int, minutes: int, status: str = "done") -> None:
+def test_the_last_job_of_a_kind_says_how_long_its_stages_took_without_pauses(project: Project) -> None:
+    def record(job: str, kind: RunKind, minutes: int, status: RunEnd = "done") -> None:
         run = project.tracker.start_run(project.id, kind, inputs=RunInputs(job=job))
-        times = {"started_at": start + timedelta(minutes=begins)}
-        times["finished_at"] = times["started_at"] + timedelta(minutes=minutes)
+        for step in range(2):
+            project.tracker.step(run, step, {"rollout_seconds": 20.0 * minutes, "update_seconds": 10.0 * minutes})
+        project.tracker.finish_run(run, status)
         with project.tracker._engine.begin() as connection:
-            connection.execute(update(tables.Run).where(tables.Run.id == run).values(status=status, **times))
+            before_a_pause = {"started_at": datetime(2020, 1, 1, tzinfo=UTC)}
+            connection.execute(update(tables.Run).where(tables.Run.id == run).values(**before_a_pause))
 
     assert last_time(project, "cycle") is None
     for job, minutes in (("first", 9), ("last", 5)):
-        for kind, begins in (("midtrain", 0), ("eval", 6), ("distill", 8), ("eval", 13)):
-            record(job, kind, begins, {"midtrain": minutes, "eval": 2, "distill": 4}[kind])  # type: ignore[arg-type]
-    record("interrupted", "midtrain", 0, 30)
-    record("interrupted", "distill", 30, 30, "interrupted")
-    text = "The last cycle here took 15 min: mid-training 5 min, measuring 4 min, distilling 4 min"
+        record(job, "midtrain", minutes)
+        record(job, "eval", 2)
+        record(job, "distill", 4)
+        record(job, "eval", 2)
+    record("interrupted", "midtrain", 30)
+    record("interrupted", "distill", 30, "interrupted")
+    text = "The last cycle here took 13 min: mid-training 5 min, measuring 4 min, distilling 4 min"
     assert last_time(project, "cycle") == text
     assert last_time(project, "midtrain") is None, "a cycle is no mid-training alone"
-    record("alone", "midtrain", 0, 7)
+    record("alone", "midtrain", 7)
     assert last_time(project, "midtrain") == "The last mid-training here took 7 min: mid-training 7 min"
+    assert answer(project, "runs", "--limit", "1")["runs"][0]["seconds"] == 420
