@@ -20,9 +20,13 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a binary file for writing; it appears at `path` only when the disk has stored all of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as out:
-        yield out
-    sync(partial)
+    try:
+        with partial.open("wb") as out:
+            yield out
+        sync(partial)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     partial.replace(path)
 
 

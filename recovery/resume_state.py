@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from recovery.errors import RecoverError
-from recovery.files import sync
+from recovery.files import stored
 from recovery.models.students import Student
 from recovery.teachers import EmaTeacher
 from recovery.train import TrainState
@@ -36,14 +36,13 @@ def save_progress(
         return False
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    trainable = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
-    save_file(trainable, partial / WEIGHTS)
-    if average is not None:
-        average.save(partial / AVERAGE)
-    state.save(partial / STATE)
-    (partial / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
-    sync(partial)
+    with stored(partial, folder):
+        trainable = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
+        save_file(trainable, partial / WEIGHTS)
+        if average is not None:
+            average.save(partial / AVERAGE)
+        state.save(partial / STATE)
+        (partial / NOTES).write_text(json.dumps(notes or {}), encoding="utf-8")
     before = folder.with_name(folder.name + ".before")
     if folder.exists():  # a folder cannot be replaced in one step: one of the two names always holds a complete one
         shutil.rmtree(before, ignore_errors=True)

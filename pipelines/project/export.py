@@ -53,17 +53,15 @@ def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: b
         key: value for key, value in checkpoint_metadata(checkpoint.path).items() if key in ("suites", "step", "run")
     }
     about["suites"], task_files = without_files(about.get("suites") or {})
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        save_student(student, folder, {**about, "kind": kind, "parent": project.base})
-    except OSError as error:
-        raise RecoverError(
-            f"Cannot write to {folder} ({error.strerror or error}). Name another folder with --to."
-        ) from error
     generation_config = Path(checkpoint.path) / "generation_config.json"
-    if generation_config.is_file() and not (folder / generation_config.name).exists():
-        shutil.copy(generation_config, folder)
-    model_card(project, checkpoint, kind, task_files).save(folder / "README.md")
+
+    def add(files: Path) -> None:
+        if generation_config.is_file() and not (files / generation_config.name).exists():
+            shutil.copy(generation_config, files)
+        model_card(project, checkpoint, kind, task_files).save(files / "README.md")
+
+    advice = "Name another folder with --to, or free space there."
+    save_student(student, folder, {**about, "kind": kind, "parent": project.base}, add, advice)
     return kind
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.errors import RecoverError, first_line
+from recovery.files import stored
 
 
 def names_gguf(reference: str) -> bool:
@@ -36,8 +37,9 @@ def dequantise(file: Path, folder: Path) -> None:
     model, tokenizer = _load(file)
     with tempfile.TemporaryDirectory(dir=folder.parent, suffix=".partial") as partial:
         written = Path(partial) / "model"
-        model.save_pretrained(written)
-        tokenizer.save_pretrained(written)
+        with stored(written, folder, "Free space there, and repeat the command."):
+            model.save_pretrained(written)
+            tokenizer.save_pretrained(written)
         if not folder.is_dir():  # another process may have been faster
             written.rename(folder)
 

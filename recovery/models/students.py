@@ -5,7 +5,7 @@ The checks and fixes at the end make models of different families trainable: dro
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from recovery.chunked_loss import Head
 from recovery.errors import RecoverError, first_line, hub_problem
-from recovery.files import sync
+from recovery.files import THEN_RESUME, stored
 from recovery.hardware import keep_freed_memory
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
@@ -303,25 +303,32 @@ def _cannot_load(what: str, reference: str, error: Exception) -> RecoverError:
     return RecoverError(f"No {what} could be loaded from {reference!r} {problem}")
 
 
-def save_student(student: Student, folder: Path, extra: dict[str, Any]) -> None:
+def save_student(
+    student: Student,
+    folder: Path,
+    extra: dict[str, Any],
+    add: Callable[[Path], object] = lambda files: None,
+    advice: str = THEN_RESUME,
+) -> None:
     """Write a checkpoint under another name and rename it, so that it is always complete or absent.
 
-    An empty folder, which may be where a disk is mounted, stays, and the complete files are moved into it."""
+    `add` writes further files beside the others. An empty folder, which may be where a disk is mounted, stays, and the
+    complete files are moved into it. `advice` is what to do where the disk is full."""
     is_kept = folder.is_dir() and has_no_files(folder)
     partial = folder / PARTIAL if is_kept else folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     metadata: dict[str, Any] = {"format": FORMAT, "kind": "full", "separator": student.chat.separator, **extra}
-    if student.adapter_base:
-        adapters.save(student.model, partial)
-        metadata |= {"kind": "adapter", **adapters.base_location(student.adapter_base, folder)}
-        if student.causal.generation_config is not None:
-            student.causal.generation_config.save_pretrained(partial)
-    else:
-        student.model.save_pretrained(partial, safe_serialization=True)
-    student.chat.tokenizer.save_pretrained(partial)
-    (partial / "recover.json").write_text(json.dumps(metadata, indent=2) + "\n")
-    sync(partial)
+    with stored(partial, folder, advice):
+        if student.adapter_base:
+            adapters.save(student.model, partial)
+            metadata |= {"kind": "adapter", **adapters.base_location(student.adapter_base, folder)}
+            if student.causal.generation_config is not None:
+                student.causal.generation_config.save_pretrained(partial)
+        else:
+            student.model.save_pretrained(partial, safe_serialization=True)
+        student.chat.tokenizer.save_pretrained(partial)
+        (partial / "recover.json").write_text(json.dumps(metadata, indent=2) + "\n")
+        add(partial)
     if is_kept:
         for file in partial.iterdir():
             file.rename(folder / file.name)

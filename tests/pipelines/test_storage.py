@@ -8,6 +8,7 @@ from fsspec.registry import known_implementations
 
 from pipelines.storage import ContentCache, JsonLines, RemoteFolder, is_remote, write_atomic
 from recovery.errors import RecoverError
+from tests.full_disk import full_disk
 
 
 def test_a_file_that_is_not_completely_written_does_not_replace_the_old_one(tmp_path: Path) -> None:
@@ -20,6 +21,9 @@ def test_a_file_that_is_not_completely_written_does_not_replace_the_old_one(tmp_
     with pytest.raises(KeyboardInterrupt):
         write_atomic(path, interrupted())
     assert path.read_text(encoding="utf-8") == "old\nä"
+    with full_disk(3), pytest.raises(OSError, match="File too large"):
+        write_atomic(path, ["new file"])
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_lines_are_appended_after_an_incomplete_last_line_is_cut_off(tmp_path: Path) -> None:

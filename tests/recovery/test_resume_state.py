@@ -8,6 +8,7 @@ from recovery.errors import RecoverError
 from recovery.resume_state import has_progress, load_progress, save_progress
 from recovery.teachers import EmaTeacher
 from recovery.train import Plan, TrainState
+from tests.full_disk import full_disk
 from tests.models import tiny_student
 
 
@@ -49,6 +50,26 @@ def test_a_damaged_state_is_passed_over(tmp_path: Path, name: str, cut: bool) ->
     save_progress(tmp_path / "earlier", student, state, {"probes": [1]}, average)
     (tmp_path / "earlier").rename(tmp_path / "progress.before")
     assert load_progress(folder, student, state, average) == {"probes": [1]}
+
+
+@pytest.mark.parametrize(
+    ("largest", "reason"), [("notes.json", "File too large"), ("learning.safetensors", "the disk may be full")]
+)
+def test_a_state_that_cannot_be_written_is_one_sentence_and_leaves_the_previous_one(
+    tmp_path: Path, largest: str, reason: str
+) -> None:
+    student, folder = tiny_student(tmp_path / "model"), tmp_path / "progress"
+    state = TrainState.start(student, Plan(9, 1e-3))
+    for parameter in student.trainable():
+        parameter.grad = torch.ones_like(parameter)
+    state.optimizer.step()  # from now on its state is larger than the weights
+    save_progress(folder, student, state, {"probes": []})
+    limit = (folder / largest).stat().st_size
+    message = rf"Cannot write to {folder} \({reason}\)\. Free space there, and go on with `recover resume`\."
+    with full_disk(limit), pytest.raises(RecoverError, match=message):
+        save_progress(folder, student, state, {"probes": [1]})
+    assert not list(tmp_path.glob("*.partial"))
+    assert load_progress(folder, student, state) == {"probes": []}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

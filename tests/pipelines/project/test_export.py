@@ -6,7 +6,10 @@ from huggingface_hub import ModelCard
 from pipelines.gate.promotion import decide
 from pipelines.project.export import model_card, without_files
 from pipelines.project.project import Project
+from recovery.lab import BASE
 from tests.db.seeded import store_verdict
+from tests.full_disk import full_disk
+from tests.pipelines.options import answer
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
@@ -73,3 +76,14 @@ def test_without_a_card_of_the_base_no_license_is_stated(project: Project) -> No
     data = model_card(project, project.resolve("cycle:1"), "full").data
     assert data.license is None
     assert data.library_name == "transformers"
+
+
+def test_an_export_to_a_full_disk_is_one_sentence_and_can_be_repeated(tmp_path: Path) -> None:
+    project, to = Project.open(tmp_path, str(BASE)), tmp_path / "exported"
+    _ = project.id  # creates it
+    with full_disk(2**20):
+        error = answer(project, "export", "base", "--to", to)["error"]
+    assert error == f"Cannot write to {to} (File too large). Name another folder with --to, or free space there."
+    assert not list(tmp_path.glob("exported*"))
+    assert answer(project, "export", "base", "--to", to)["kind"] == "full"
+    assert "base_model" in (to / "README.md").read_text()

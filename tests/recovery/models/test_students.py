@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 
 from recovery.errors import RecoverError, hub_problem
 from recovery.models.students import checkpoint_metadata, load_chat, load_student, parameters_of, save_student
+from tests.full_disk import full_disk
 from tests.models import change_json, save_tiny, tiny_student, tiny_tokenizer
 
 
@@ -35,6 +36,17 @@ def test_a_checkpoint_is_moved_into_an_empty_folder_which_may_be_mounted(tmp_pat
     assert folder.stat().st_ino == before
     assert not list(folder.glob(".*"))
     assert load_student(str(folder)).chat.tokenizer
+
+
+@pytest.mark.parametrize("largest", [2000, 0])  # bytes: less than the weights, and than a config
+def test_a_checkpoint_that_cannot_be_written_is_one_sentence_and_leaves_nothing(tmp_path: Path, largest: int) -> None:
+    student, folder = tiny_student(tmp_path / "tiny"), tmp_path / "saved"
+    with (
+        full_disk(largest),
+        pytest.raises(RecoverError, match=rf"Cannot write to {folder} \(File too large\)\. Wait\."),
+    ):
+        save_student(student, folder, {}, advice="Wait.")
+    assert [file.name for file in tmp_path.iterdir()] == ["tiny"]
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
