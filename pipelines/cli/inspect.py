@@ -91,7 +91,9 @@ def runs(project: "Project", limit: int) -> CommandResult:
     """
     stages = project.reader.stages(project.id)
     scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
-    listed = project.reader.runs(project.id)[:limit]
+    from pipelines.project.running import mark_ended
+
+    listed = mark_ended(project, project.reader.runs(project.id)[:limit])
     busy = project.reader.busy_seconds(run.id for run in listed)
     rows = [
         {

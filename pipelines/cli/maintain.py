@@ -50,7 +50,9 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
     Examples: recover cancel 12
               recover cancel
     """
-    target = project.run(run) if run is not None else _current_run(project)
+    from pipelines.project.running import mark_ended
+
+    target = mark_ended(project, [project.run(run)])[0] if run is not None else _current_run(project)
     if target is None or target.status != "running" or target.stale:
         return _discard_job(project, target)
     run = target.id

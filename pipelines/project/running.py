@@ -8,18 +8,19 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
 from filelock import FileLock, Timeout
 
 from db import advisory_lock
 from db.advisory_lock import LockHolder
-from db.tables import DONE, TOTAL
+from db.tables import DONE, TOTAL, Run
 from pipelines.log import STEPS, log, no_silence, seconds_left
 from pipelines.project.locations import missing_folders, remove_empty
 from pipelines.project.project import Project
@@ -50,6 +51,17 @@ def command_lock(project: Project) -> Iterator[None]:
 def running_command(project: Project) -> LockHolder | None:
     """The command that is running in the project, in this folder or in a copy of it."""
     return lock_holder(project.home) or _holder_elsewhere(project)
+
+
+def mark_ended(project: Project, runs: Iterable[Run]) -> list[Run]:
+    """With those of this machine whose process is gone as stale, before their heartbeat tells it.
+
+    The process of another container may have no number here, but it holds the project."""
+    holder, here, marked = running_command(project), socket.gethostname(), list(runs)
+    for run in marked:
+        holds = holder is not None and (holder.host, holder.pid) == (run.host, run.pid)
+        run.stale |= run.status == "running" and run.host == here and not holds and not psutil.pid_exists(run.pid)
+    return marked
 
 
 def _holder_elsewhere(project: Project) -> LockHolder | None:

@@ -1,3 +1,4 @@
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,27 @@ def test_cancel_says_how_to_stop_an_evaluation_and_what_is_between_two_runs(proj
     run = start_run(project, job, "eval")
     assert f"Run {run} is an evaluation" in answer(project, "cancel")["error"]
     assert unfinished_jobs(project.home) == [job]
+
+
+def test_a_run_whose_process_was_killed_is_over_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job("midtrain", Settings()).save(project.home)
+    with subprocess.Popen(["sleep", "60"]) as process, monkeypatch.context() as of_process:
+        of_process.setattr("os.getpid", lambda: process.pid)
+        run = start_run(project, job, "midtrain")
+        assert answer(project, "runs")["runs"][0]["status"] == "running"
+        process.kill()
+    assert answer(project, "runs")["runs"][0]["status"] == "stale"
+    assert answer(project, "cancel", run) == {"run": run, "cancelling": False, "given_up": "midtrain"}
+    assert answer(project, "runs")["runs"][0]["status"] == "failed"
+
+
+def test_a_run_in_another_container_that_holds_the_project_goes_on(
+    project: Project, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start_run(project, job, "midtrain")
+    monkeypatch.setattr("psutil.pid_exists", lambda pid: False)
+    assert answer(project, "runs")["runs"][0]["status"] == "running"
+    assert answer(project, "cancel", run) == {"run": run, "cancelling": True}
 
 
 def test_cancel_marks_a_killed_evaluation_as_ended(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
