@@ -19,6 +19,7 @@ from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from pipelines.project.running import job_files, readable_job
+from pipelines.project.runs import JobKey
 from pipelines.settings.schema import Settings
 from pipelines.storage import ContentCache, JsonLines, write_atomic
 from pipelines.synthetic.prompts import read_prompts
@@ -39,6 +40,7 @@ class Job:
     training_file: Path | None = None  # a copy of the conversations that are learned, or were learned elsewhere
     start: int | None = None  # the checkpoint that is mid-trained
     student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
+    current: int | None = None  # the checkpoint that was current when it was saved
     teacher: TeacherChoice[int] = BASE
     prompts: Path | None = None
     conversations: Path | None = None  # where a person has those that are mid-trained on
@@ -49,6 +51,10 @@ class Job:
     fixed: str | None = None  # what was wrong with the student's files, and is right in the copy that is repaired
     processes: int = 1  # that `--processes` started, and which continue it
     id: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @property
+    def key(self) -> JobKey:
+        return JobKey(self.id, self.command, self.current)
 
     @property
     def checkpoints(self) -> set[int]:

@@ -220,6 +220,7 @@ def prepare_job(
         _store(project, conversations, "conversations") or _conversations_of(project, student),
         start=start.id,
         student=student.id if student else None,
+        current=_current(project),
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
         conversations=request.conversations and request.conversations.resolve(),
@@ -313,6 +314,11 @@ def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[
     check_prompts(prompts, distill, chat, model)
     if request.questions:
         check_contamination(prompts, [question.text for question in read_questions(request.questions)])
+
+
+def _current(project: Project) -> int | None:
+    current = project.reader.current(project.id)  # its weights may be gone
+    return current.id if current else None
 
 
 def _student(project: Project, request: Request) -> Checkpoint:
@@ -437,6 +443,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         model=request.student,
         notes=tuple(about.notes(project.base_name)),
         processes=processes,
+        current=_current(project),
         fixed=". ".join(fixed) or None,
     )
     return Prepared(job, about, own_template)

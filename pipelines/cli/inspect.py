@@ -31,7 +31,8 @@ def status(project: Path | None) -> CommandResult:
     from db.verdicts import gate_outcome
     from pipelines.project.locations import describe_base, resolve_base
     from pipelines.project.project import Project
-    from pipelines.project.running import interrupted_commands, running_command
+    from pipelines.project.running import interrupted_jobs, running_command
+    from pipelines.project.runs import overtaken
 
     if not Project.exists(project):
         resolve_base(project)  # refuses a recover.toml that does not fit
@@ -46,12 +47,14 @@ def status(project: Path | None) -> CommandResult:
         outcome = gate_outcome(overruled.verdict)
         against_gate = {"outcome": outcome, "who": overruled.who, "why": overruled.why, "at": _timestamp(overruled.at)}
     holder = running_command(opened)
-    interrupted = interrupted_commands(opened.home, holder.job if holder else None)
+    interrupted = interrupted_jobs(opened.home, holder.job if holder else None)
+    obstacles = [overtaken(opened, job) for job in interrupted]
+    can_resume = bool(interrupted) and not obstacles[-1]  # the latest is resumed
     last, advice = opened.last_cycle, None
-    command = "recover resume" if interrupted else _next_command(last)
+    command = "recover resume" if can_resume else _next_command(last)
     if holder:
         command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
-    elif last and not interrupted and (advice := next_attempt(last, opened.reader.runs(opened.id))):
+    elif last and not can_resume and (advice := next_attempt(last, opened.reader.runs(opened.id))):
         command = advice.command
     data = {
         "project": str(opened.root),
@@ -64,7 +67,7 @@ def status(project: Path | None) -> CommandResult:
         "pid": holder.pid if holder else None,
         "host": holder.host if holder else None,
         "progress": holder.progress if holder else None,
-        "interrupted": interrupted,
+        "interrupted": [job.command for job in interrupted],
         "next": command,
     }
     lines = [f"project  {opened.name}, in {opened.database_label}"] if opened.is_shared else []
@@ -75,7 +78,9 @@ def status(project: Path | None) -> CommandResult:
     lines += _latest_scores(cycles)
     lines += [f"running: {holder}"] if holder else []
     lines += [f"  {_progress_text(holder.progress)}"] if holder and holder.progress else []
-    lines += [f"interrupted: recover {job}" for job in interrupted]
+    lines += [
+        f"interrupted: {why or f'recover {job.command}'}" for job, why in zip(interrupted, obstacles, strict=True)
+    ]
     return CommandResult(data, [*lines, str(advice) if advice else f"next: {command}"])
 
 

@@ -116,6 +116,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
 
 def _interrupted_job(project: "Project", run: int | None) -> "Job":
     from pipelines.job import unfinished_jobs
+    from pipelines.project.runs import overtaken
     from recovery.errors import RecoverError
 
     jobs = unfinished_jobs(project.home)
@@ -125,7 +126,19 @@ def _interrupted_job(project: "Project", run: int | None) -> "Job":
     if not jobs:
         problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
         raise RecoverError(f"{problem} List the runs with `recover runs`.")
+    if reason := overtaken(project, jobs[-1].key):
+        raise RecoverError(reason)
     return jobs[-1]
+
+
+def warn_of_interrupted(project: "Project", job: "Job") -> None:
+    from pipelines.project.running import interrupted_jobs
+
+    if others := interrupted_jobs(project.home, job.id):
+        log.warning(
+            f"`recover {others[-1].command}` was interrupted: `recover resume` continues it, but no longer once "
+            "another checkpoint was promoted"
+        )
 
 
 @main.command()
@@ -179,6 +192,7 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
             return CommandResult(data, lines)
     with command_lock(project):
         job = prepare_job(project, request)
+        warn_of_interrupted(project, job)
         return _result(run_job(project, job))
 
 
@@ -312,6 +326,7 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     request = replace(request, student=ref)
     with command_lock(opened):
         job = prepare_repair(opened, request).job.save(opened.home)
+        warn_of_interrupted(opened, job)
         return repair_result(run_repair(opened, job))
 
 

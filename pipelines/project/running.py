@@ -24,7 +24,7 @@ from db.tables import DONE, TOTAL, Run
 from pipelines.log import STEPS, log, no_silence, seconds_left
 from pipelines.project.locations import missing_folders, remove_empty
 from pipelines.project.project import Project
-from pipelines.project.runs import RUN_NAMES
+from pipelines.project.runs import RUN_NAMES, JobKey
 from pipelines.storage import write_atomic
 from recovery.errors import RecoverError, first_line
 from recovery.progress import Update, also_listen
@@ -202,11 +202,12 @@ def readable_job(file: Path) -> Iterator[None]:
         ) from error
 
 
-def interrupted_commands(home: Path, running_job: str | None) -> list[str]:
-    """The commands of unfinished jobs other than the running one, the oldest first."""
-    commands = []
+def interrupted_jobs(home: Path, running_job: str | None) -> list[JobKey]:
+    """The unfinished jobs other than the running one, the oldest first."""
+    jobs = []
     for file in job_files(home):
         if file.stem != running_job:
             with readable_job(file):  # without `pipelines.job`, whose model libraries would slow `recover status`
-                commands.append(str(json.loads(file.read_text(encoding="utf-8"))["command"]))
-    return commands
+                values = json.loads(file.read_text(encoding="utf-8"))
+                jobs.append(JobKey(file.stem, str(values["command"]), values.get("current")))
+    return jobs

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from db import RecordError
 from db.tables import Checkpoint, Run, RunInputs, RunKind
@@ -20,6 +20,28 @@ COMMANDS = {
     "distill": ("distillation", {"distill"}),
     "cycle": ("cycle", {"midtrain", "distill"}),
 }  # by command: its name, and the trainings of its job
+
+
+class JobKey(NamedTuple):
+    """What of an unfinished job can be read without the libraries of models."""
+
+    id: str
+    command: str
+    current: int | None  # the checkpoint that was current when the job was saved
+
+
+def overtaken(project: Project, job: JobKey) -> str:
+    """What was promoted since the job was saved, and would be lost if it went on, as a sentence; empty if nothing was.
+
+    A promotion by the job itself does not count: it was interrupted before its end."""
+    now, then = project.reader.current(project.id), project.reader.checkpoint(job.current or 0)
+    own = {run.id for run in runs_of_command(project, job.id)}
+    if now is None or then is None or now.id == then.id or now.run_id in own:
+        return ""
+    return (
+        f"`recover {job.command}` began when {then.reference} was current, and would drop {now.reference}, which was "
+        f"promoted since: discard it with `recover cancel`, or return with `recover promote {then.reference}` first."
+    )
 
 
 def runs_of_job(project: Project, job: str) -> list[Run]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from db.tables import RunInputs, RunKind
+from pipelines.cli.train import warn_of_interrupted
 from pipelines.job import Job, unfinished_jobs
 from pipelines.project.project import Project
 from pipelines.project.running import project_lock, update_holder
@@ -52,6 +53,16 @@ def test_a_command_that_ended_without_finishing_its_job_was_interrupted(project:
     status = answer(project, "status")
     resume = "recover resume"
     assert (status["running"], status["interrupted"], status["next"]) == (None, ["midtrain"], resume)
+
+
+def test_a_training_command_says_which_one_was_interrupted(project: Project, caplog: pytest.LogCaptureFixture) -> None:
+    interrupted, job = (Job(command, Settings()).save(project.home) for command in ("cycle", "distill"))
+    warn_of_interrupted(project, job)
+    assert [message for message in caplog.messages if "`recover cycle` was interrupted" in message]
+    interrupted.delete(project.home)
+    caplog.clear()
+    warn_of_interrupted(project, job)
+    assert caplog.messages == []
 
 
 def test_cancel_stops_the_run_of_the_running_command(project: Project, job: Job) -> None:

@@ -6,7 +6,9 @@ from click.testing import Result
 from db.tables import RunInputs
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job
+from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
+from pipelines.request import Request
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from tests.db.seeded import store_verdict
@@ -115,6 +117,26 @@ def test_an_interrupted_job_can_be_cancelled_and_the_earlier_open_cycle_is_next_
     checkpoint = project.latest_midtrained()
     assert checkpoint.reference == "cycle:1/midtrained"
     assert "No command was interrupted" in answer(project, "cancel")["error"]
+
+
+def test_an_interrupted_job_is_not_resumed_where_it_would_drop_what_was_promoted_since(
+    project: Project, docs: Path
+) -> None:
+    job = prepare_job(project, Request("cycle", docs=docs))
+    assert answer(project, "status")["next"] == "recover resume"
+    record_cycle(project, "promoted")
+    status = answer(project, "status")
+    assert (status["interrupted"], status["next"]) == (["cycle"], "recover cycle --docs DIR")
+    refused = run(project, "resume").stderr
+    assert "would drop cycle:1/recovered" in refused
+    assert all(command in refused for command in ("`recover cancel", "`recover promote base"))
+    assert refused.removeprefix("Error: ").strip() in shown_by(project, "status")
+    assert run(project, "promote", "base").exit_code == 0
+    assert answer(project, "status")["next"] == "recover resume"
+    own = project.tracker.start_run(project.id, "distill", inputs=RunInputs(job=job.id))
+    promoted = project.tracker.checkpoint(project.id, "recovered", "r", parent=project.clean.id, run=own)
+    project.tracker.promote(project.id, None, promoted, "promoted", "gate", "passes")
+    assert answer(project, "status")["next"] == "recover resume", "it only has to end"
 
 
 def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Path) -> None:
