@@ -33,7 +33,7 @@ from pipelines.outcome import Answer, Outcome
 from pipelines.project.locations import find_root
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
-from pipelines.project.runs import runs_of_job
+from pipelines.project.runs import made_promoted, runs_of_job
 from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
 from pipelines.training.in_context import midtrain_in_context
@@ -212,10 +212,9 @@ class Cycle(Stage):
         """In the checkpoint's cycle; in none for a model from outside.
 
         A promoted cycle stays as it is, and another repair of its model is a run by itself; unless this very job
-        promoted it and was interrupted before its end."""
+        made what was promoted, and was interrupted before its end."""
         cycle = next((c for c in self.project.reader.cycles(self.project.id) if c.number == checkpoint.cycle), None)
-        is_ours = any(run.cycle == checkpoint.cycle for run in runs_of_job(self.project, self.job.id))
-        if cycle is None or (cycle.status == "promoted" and not is_ours):
+        if cycle is None or (cycle.status == "promoted" and not made_promoted(cycle, self.project, self.job.id)):
             return self
         return replace(self, cycle=cycle.id, cycle_number=cycle.number)
 

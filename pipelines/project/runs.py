@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from db import RecordError
-from db.tables import Checkpoint, Run, RunInputs, RunKind
+from db.tables import Checkpoint, Cycle, Run, RunInputs, RunKind
 from pipelines.log import duration
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
@@ -30,12 +30,25 @@ class JobKey(NamedTuple):
     current: int | None  # the checkpoint that was current when the job was saved
 
 
+def made_promoted(cycle: Cycle, project: Project, job: str) -> bool:
+    """Whether a run of the job made the checkpoint that stands for the cycle."""
+    promoted = cycle.recovered.checkpoint
+    return promoted is not None and promoted.run_id in {run.id for run in runs_of_command(project, job)}
+
+
 def overtaken(project: Project, job: JobKey) -> str:
     """What was promoted since the job was saved, and would be lost if it went on, as a sentence; empty if nothing was.
 
     A promotion by the job itself does not count: it was interrupted before its end."""
     now, then = project.reader.current(project.id), project.reader.checkpoint(job.current or 0)
-    own = {run.id for run in runs_of_command(project, job.id)}
+    runs = runs_of_command(project, job.id)
+    own, numbers = {run.id for run in runs}, {run.cycle for run in runs}
+    for cycle in project.reader.cycles(project.id):
+        if cycle.number in numbers and cycle.status == "promoted" and not made_promoted(cycle, project, job.id):
+            return (
+                f"Cycle {cycle.number}, which `recover {job.command}` belongs to, was promoted by another command "
+                "since: discard the rest with `recover cancel`."
+            )
     if now is None or then is None or now.id == then.id or now.run_id in own:
         return ""
     return (

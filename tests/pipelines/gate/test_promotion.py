@@ -4,6 +4,7 @@ import pytest
 from click.testing import Result
 
 from db.tables import RunInputs
+from pipelines.cycle import Cycle
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job
 from pipelines.prepare_job import prepare_job
@@ -137,6 +138,24 @@ def test_an_interrupted_job_is_not_resumed_where_it_would_drop_what_was_promoted
     promoted = project.tracker.checkpoint(project.id, "recovered", "r", parent=project.clean.id, run=own)
     project.tracker.promote(project.id, None, promoted, "promoted", "gate", "passes")
     assert answer(project, "status")["next"] == "recover resume", "it only has to end"
+
+
+def test_a_cycle_that_another_command_promoted_is_not_opened_again_by_the_one_that_began_it(project: Project) -> None:
+    cycle, number = project.tracker.open_cycle(project.id)
+    began, other = (Job(name, Settings(), current=project.clean.id).save(project.home) for name in ("cycle", "distill"))
+    ids = []
+    for job, stage in ((began, "midtrained"), (other, "recovered"), (began, "recovered")):
+        run_id = project.tracker.start_run(project.id, "distill", cycle, inputs=RunInputs(job=job.id, stage=stage))
+        project.tracker.finish_run(run_id, "done")
+        folder = project.checkpoint_folder(run_id)
+        ids.append(project.tracker.checkpoint(project.id, stage, folder, run=run_id, cycle=cycle))
+    midtrained = project.reader.checkpoint(ids[0])
+    project.tracker.promote(project.id, cycle, ids[1], "promoted", "gate", "passes")
+    other.delete(project.home)
+    assert run(project, "promote", "base").exit_code == 0
+    assert "Cycle 1, which `recover cycle` belongs to, was promoted" in run(project, "resume").stderr
+    assert Cycle(project, began)._in_cycle_of(midtrained).cycle is None
+    assert Cycle(project, other)._in_cycle_of(midtrained).cycle_number == number, "it was killed before its end"
 
 
 def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Path) -> None:
