@@ -67,7 +67,7 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
     except KeyboardInterrupt:
         option = "" if find_root(None) == project.root else f" --project {shlex.quote(str(project.root))}"
         raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
-    job.delete(project.home)
+    job.delete(project.home, project.reader.runs(project.id))
 
 
 @dataclass(frozen=True)

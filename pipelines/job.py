@@ -7,13 +7,14 @@ import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from db.tables import Run
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.locations import relocate
@@ -21,7 +22,7 @@ from pipelines.project.project import Project
 from pipelines.project.running import job_files, readable_job
 from pipelines.project.runs import JobKey
 from pipelines.settings.schema import Settings
-from pipelines.storage import ContentCache, JsonLines, write_atomic
+from pipelines.storage import HASH_DIGITS, ContentCache, JsonLines, write_atomic
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.teacher_choice import BASE, TeacherChoice, named_checkpoints
 from recovery.errors import RecoverError
@@ -73,14 +74,21 @@ class Job:
         write_atomic(self._file(home), [json.dumps(self.as_json(), indent=1)])
         return self
 
-    def delete(self, home: Path) -> None:
-        """With what it stored of its documents, where they are not to be kept."""
+    def delete(self, home: Path, runs: Iterable[Run] = ()) -> None:
+        """With what it stored of its documents, where they are not to be kept, and neither a run of a job that keeps
+        them nor another unfinished job has read them."""
         if not self.settings.keep_documents:
-            snapshot = self.corpus and snapshot_file(home, self.corpus.hash)
-            of_documents = [*(home / "cache").glob("tokens-*"), *(home / "cache").glob("passage-questions-*")]
-            for file in (self.training_file, snapshot, *of_documents):
-                if file:
-                    file.unlink(missing_ok=True)
+            others = [file.read_text(encoding="utf-8") for file in job_files(home) if file != self._file(home)]
+            kept = [run.inputs for run in runs if run.settings.get("keep_documents")]
+            others += [f"{inputs.corpus} {inputs.conversations}" for inputs in kept]
+            stored = {self.training_file.name: [self.training_file]} if self.training_file else {}
+            if self.corpus:
+                of_documents = (home / "cache").glob(f"*-{self.corpus.hash[:HASH_DIGITS]}-*")
+                stored[self.corpus.hash] = [snapshot_file(home, self.corpus.hash), *of_documents]
+            for name, files in stored.items():
+                if not any(name in other for other in others):
+                    for file in files:
+                        file.unlink(missing_ok=True)
         self._file(home).unlink(missing_ok=True)
 
     def _file(self, home: Path) -> Path:

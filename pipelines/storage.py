@@ -73,6 +73,9 @@ def content_hash(inputs: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+HASH_DIGITS = 16  # of the hash of documents, in the names of cached files that were made from them
+
+
 @dataclass(frozen=True)
 class ContentCache:
     """Expensive results on disk: each file is named by a hash of everything that decides its content."""

@@ -92,7 +92,7 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
         for job_run in runs_of_command(project, job.id):
             if job_run.resumable:
                 project.tracker.give_up(job_run.id)
-        job.delete(project.home)
+        job.delete(project.home, project.reader.runs(project.id))
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
     return CommandResult(data, [f"Discarded `recover {job.command}`; its results so far stay stored"])
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.storage import ContentCache, open_atomic
+from pipelines.storage import HASH_DIGITS, ContentCache, open_atomic
 
 BATCH = 64  # texts in one call of the tokenizer
 
@@ -39,7 +39,9 @@ class TokenFile(Sequence[Sequence[int]]):
 
 def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, content: str) -> TokenFile:
     """Tokenize the texts, or open the file of an earlier call. `content` is the hash of the texts."""
-    file = ContentCache(folder).path("tokens", f"{content}/{_definition(tokenizer)}", ".u32", digits=24)
+    file = ContentCache(folder).path(
+        f"tokens-{content[:HASH_DIGITS]}", f"{content}/{_definition(tokenizer)}", ".u32", digits=24
+    )
     if not _is_whole(file):
         ends = array("Q")
         with open_atomic(file) as raw:

@@ -21,7 +21,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.settings.defaults import warn_of_few_steps
-from pipelines.storage import ContentCache
+from pipelines.storage import HASH_DIGITS, ContentCache
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.passage_prompts import (
@@ -194,4 +194,5 @@ class PassageData:
                 return write_passage_questions(subject, self.passages, items, seed)
 
         inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
-        return dict(ContentCache(project.home / "cache").get_or_write("passage-questions", inputs, write))
+        kind = f"passage-questions-{self.corpus.hash[:HASH_DIGITS]}"
+        return dict(ContentCache(project.home / "cache").get_or_write(kind, inputs, write))

@@ -163,7 +163,7 @@ class Stage:
         if not corpus.file.is_file():
             raise RecoverError(
                 f"There is no stored copy of the documents from {corpus.path} (keep_documents is false), so this "
-                "cannot continue. Give them again with --docs."
+                "cannot continue. Run the command again with --docs."
             )
         return corpus
 

@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from db.tables import Run, RunInputs
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job, unfinished_jobs
@@ -107,7 +109,7 @@ def test_documents_that_are_not_to_be_kept_go_with_the_job(tmp_path: Path) -> No
     for keep in (True, False):
         home = tmp_path / str(keep)
         stored = [snapshot_file(home, "ab12"), home / "documents" / "chats.jsonl"]
-        stored += [home / "cache" / name for name in ("tokens-1.u32", "passage-questions-1.json")]
+        stored += [home / "cache" / name for name in ("tokens-ab12-1.u32", "passage-questions-ab12-1.json")]
         for file in stored:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("text")
@@ -115,3 +117,26 @@ def test_documents_that_are_not_to_be_kept_go_with_the_job(tmp_path: Path) -> No
         job = Job("cycle", Settings(keep_documents=keep), corpus=corpus, training_file=stored[1]).save(home)
         job.delete(home)
         assert [file.exists() for file in stored] == [keep] * 4
+
+
+def test_documents_that_others_need_stay_with_what_was_made_from_them(tmp_path: Path) -> None:
+    cache, documents = tmp_path / "cache", tmp_path / "documents"
+    stored = [snapshot_file(tmp_path, "ab12"), documents / "ab.conversations.jsonl", cache / "tokens-ab12-1.u32"]
+    of_others = cache / "tokens-cd34-1.u32"
+    for file in (*stored, of_others):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("text")
+    job = Job("cycle", Settings(keep_documents=False), corpus=CorpusSnapshot(Path("docs"), "ab12", 1, stored[0]))
+    job = replace(job, training_file=stored[1]).save(tmp_path)
+
+    def kept(*runs: Run) -> list[bool]:
+        job.delete(tmp_path, runs)
+        return [file.exists() for file in stored]
+
+    unfinished = replace(job, id="other", settings=Settings()).save(tmp_path)
+    assert kept() == [True, True, True]
+    unfinished.delete(tmp_path)
+    inputs = RunInputs(corpus="ab12", conversations=f"/moved/.recover/documents/{stored[1].name}")
+    assert kept(Run(settings={"keep_documents": True}, inputs=inputs)) == [True, True, True]
+    assert kept(Run(settings={"keep_documents": False}, inputs=inputs)) == [False, False, False]
+    assert of_others.exists()

@@ -51,5 +51,5 @@ def test_a_job_says_who_teaches(project: Project, teacher: TeacherChoice[int], s
 
 def test_documents_that_are_no_longer_stored_are_asked_for_again(project: Project, tmp_path: Path) -> None:
     corpus = CorpusSnapshot(tmp_path / "docs", "abc", 1, tmp_path / "gone.jsonl")
-    with pytest.raises(RecoverError, match="Give them again with --docs"):
+    with pytest.raises(RecoverError, match="Run the command again with --docs"):
         Stage(project, Job("midtrain", Settings(), corpus=corpus)).corpus()
