@@ -431,7 +431,6 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         prompts=store_prompts(project, request.prompts),
         given=given,
     )
-    contents = [project.weights_id(student), project.base_weights_id, {**job.as_json(), "id": ""}]
     fixed = [] if missing is None else [f"{FIXED_ENDS} {base_files.name(missing)}"]
     if own_files.template != files.template:
         former = "no token" if own_files.template is None else own_files.name(own_files.template)
@@ -439,7 +438,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     processes = request.processes or 1
     job = replace(
         job,
-        id=content_hash(contents)[:8],
+        id=_repair_id(project, job, student),
         model=request.student,
         notes=tuple(about.notes(project.base_name)),
         processes=processes,
@@ -447,6 +446,13 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         fixed=". ".join(fixed) or None,
     )
     return Prepared(job, about, own_template)
+
+
+def _repair_id(project: Project, job: Job, student: Checkpoint) -> str:
+    """Of contents and of names inside the project: the same where the project, the model or the documents moved."""
+    inputs = job.as_json() | {"id": "", "student": None, "corpus": job.corpus and job.corpus.hash}
+    contents = [project.measured_id(student), project.base_weights_id, inputs]
+    return content_hash(json.dumps(contents, sort_keys=True, ensure_ascii=False).replace(str(project.home), ""))[:8]
 
 
 def _fixed_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:

@@ -158,6 +158,26 @@ def test_a_check_needs_less_than_a_training(tmp_path: Path, empty_docs: Path, mo
         prepare_repair(Project.open(None), replace(request, command="repair"))
 
 
+def test_a_repair_goes_on_after_its_project_was_moved(tmp_path: Path, docs: Path) -> None:
+    questions, prompts = tmp_path / "questions.jsonl", tmp_path / "prompts.jsonl"
+    questions.write_text('{"question": "Who?", "answer": "Ada"}\n')
+    prompts.write_text('{"prompt": "Say hello."}\n')
+    shutil.copytree(BASE, tmp_path / "one" / "tune")
+
+    def id_of(folder: str, docs: Path, questions: Path | None = None, **more: Any) -> str:
+        model = str(tmp_path / folder / "tune")
+        request = Request("repair", student=model, docs=docs, questions=questions, prompts=prompts, **more)
+        return prepare_repair(Project.open(tmp_path / folder), request).job.id
+
+    before = [id_of("one", docs, questions), id_of("one", docs)]
+    assert id_of("one", docs, seed=1) not in before
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    docs = docs.rename(tmp_path / "documents")
+    assert [id_of("two", docs, questions), id_of("two", docs)] == before
+    (docs / "00.md").write_text("Another text.")
+    assert id_of("two", docs) not in before
+
+
 def test_conversations_without_an_answer_that_fits_create_no_project(tmp_path: Path, empty_docs: Path) -> None:
     (file := tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": "say " * 5000, "answer": "It."}))
     refused = recover("repair", shutil.copytree(BASE, tmp_path / "tune"), "--docs", file)
