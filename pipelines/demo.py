@@ -1,7 +1,8 @@
 """`recover demo`: what reading documents costs a model, and how a cycle prevents it.
 
 The model first reads documents alone, so that the damage shows. Then a cycle with the default mix starts from the clean
-model. With the built-in model both are shortened; another base has its default settings.
+model. With the built-in model both are shortened; another base has its default settings. Its jobs have fixed names, so
+the same command goes on after an interruption, and computes nothing again once it has ended.
 """
 
 import shlex
@@ -16,12 +17,13 @@ from typing import Any
 import torch
 
 from db.headline_scores import MEASURES
+from db.tables import last_decisions
 from evals.results import Result, headlines
 from pipelines.cycle import Cycle, run_job
 from pipelines.evaluation.printed_tables import scores_table, verdict_table
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import Verdict
-from pipelines.job import Command
+from pipelines.job import Command, Job, unfinished_jobs
 from pipelines.log import duration, log
 from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
@@ -76,7 +78,7 @@ class Demo:
         """Mid-train on the documents alone, measure, and reject the result, whatever it lost: it is a comparison."""
         project, tracker = self.project, self.project.tracker
         request = self._request("midtrain", DOCUMENTS_ONLY, NO_PROBES, *self.shortened)
-        job = prepare_job(project, request, start=project.clean)
+        job = self._job(request)
         shortened = "; with settings that make it short" if self.shortened else ""
         log.info(f"Part 1 of {1 if self.quick else 2}: the model reads the documents alone{shortened}")
         trained = run_job(project, job)
@@ -85,20 +87,26 @@ class Demo:
         cycle = next(c for c in project.reader.cycles(project.id) if c.number == student.cycle)
         judged = Cycle(project, replace(job, student=student.id), cycle.id, cycle.number)
         clean, damaged, verdict = judged.judge_student("the model that read documents alone")
-        reason = f"documents alone, for comparison: {verdict.reason}"
-        tracker.promote(project.id, cycle.id, student.id, "rejected", current_user(), reason, verdict.as_dict())
+        if student.id not in last_decisions(project.reader.promotions(project.id)):
+            reason = f"documents alone, for comparison: {verdict.reason}"
+            tracker.promote(project.id, cycle.id, student.id, "rejected", current_user(), reason, verdict.as_dict())
         return {"clean": clean, DOCUMENTS_ALONE: damaged}, verdict
 
     def cycle(self) -> tuple[Models, Outcome]:
         request = self._request("cycle", NO_PROBES, *self.shortened)
-        # A demo that is run again begins with the clean model, too.
-        outcome = run_job(self.project, prepare_job(self.project, request, start=self.project.clean))
+        outcome = run_job(self.project, self._job(request))
         assert isinstance(outcome, Outcome)
         return {"clean": outcome.clean, "mid-trained": outcome.damaged, "recovered": outcome.recovered}, outcome
 
     @property
     def shortened(self) -> tuple[str, ...]:
         return BRIEF if self.is_builtin else ()
+
+    def _job(self, request: Request) -> Job:
+        """It begins with the clean model, also where a demo with another seed has promoted one."""
+        id = f"demo_{request.command}_{self.seed}{'_quick' * self.quick}"
+        unfinished = (job for job in unfinished_jobs(self.project.home) if job.id == id)
+        return next(unfinished, None) or prepare_job(self.project, request, id, start=self.project.clean)
 
     def _request(self, command: Command, *settings: str) -> Request:
         return Request(

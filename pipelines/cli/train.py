@@ -150,7 +150,8 @@ def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> Comm
     """Run the whole process on the built-in model, or on another base.
 
     Trains on the documents of a made-up world alone and shows the damage. Then a cycle with the default mix starts from
-    the clean model, and a table shows instruction following, new knowledge, and what the model knew before.
+    the clean model, and a table shows instruction following, new knowledge, and what the model knew before. The same
+    command goes on after an interruption.
 
     \b
     Example: recover demo --quick
@@ -158,7 +159,10 @@ def demo(project: Path | None, base: str | None, quick: bool, seed: int) -> Comm
     """
     from pipelines.demo import run_demo
 
-    data, lines = run_demo(project or Path("recover-demo"), base=base, quick=quick, seed=seed)
+    try:
+        data, lines = run_demo(project or Path("recover-demo"), base=base, quick=quick, seed=seed)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Run the same command again to go on.") from None
     return CommandResult(data, lines)
 
 
