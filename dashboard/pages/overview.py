@@ -102,7 +102,7 @@ def verdict(
     details.append(against_gate(decisions, cycle.recovered.checkpoint))
     details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]
     if cycle.status != "promoted" and all(run.stale for run in running):
-        details.append(_next_step(cycle, trail, runs, is_last))
+        details.append(_next_step(cycle, trail, runs, decisions, is_last))
     return _html.verdict(cycle, summaries.headline(cycle), outcome_text(cycle), details)
 
 
@@ -110,11 +110,14 @@ def _since(run: Run) -> tuple[str, bool]:
     return clock(run.heartbeat_at if run.stale else run.started_at), run.stale
 
 
-def _next_step(cycle: Cycle, trail: Trail, runs: Sequence[Run], is_last: bool) -> Markup:
+def _next_step(
+    cycle: Cycle, trail: Trail, runs: Sequence[Run], decisions: Sequence[Promotion], is_last: bool
+) -> Markup:
     """The command that continues an open cycle while nothing is running, or tries a rejected one again."""
     latest = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
     if latest and latest.resumable:  # it was stopped, failed, or its process ended
-        return _html.next_command("recover resume")
+        is_overtaken = any(p.decision == "promoted" and p.at > latest.started_at for p in decisions)
+        return _html.next_command("recover status" if is_overtaken else "recover resume")  # which says what it drops
     if cycle.status == "rejected":
         student = cycle.damaged.checkpoint.reference if cycle.damaged.checkpoint and not is_last else ""
         advice = next_attempt(cycle, runs, student)

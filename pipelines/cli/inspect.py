@@ -48,7 +48,7 @@ def status(project: Path | None) -> CommandResult:
         against_gate = {"outcome": outcome, "who": overruled.who, "why": overruled.why, "at": _timestamp(overruled.at)}
     holder = running_command(opened)
     interrupted = interrupted_jobs(opened.home, holder.job if holder else None)
-    obstacles = [overtaken(opened, job) for job in interrupted]
+    obstacles = [overtaken(opened, job, job is interrupted[-1]) for job in interrupted]
     can_resume = bool(interrupted) and not obstacles[-1]  # the latest is resumed
     last, advice = opened.last_cycle, None
     command = "recover resume" if can_resume else _next_command(last)

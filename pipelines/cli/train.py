@@ -119,14 +119,14 @@ def _interrupted_job(project: "Project", run: int | None) -> "Job":
     from pipelines.project.runs import overtaken
     from recovery.errors import RecoverError
 
-    jobs = unfinished_jobs(project.home)
+    jobs = unfinished = unfinished_jobs(project.home)
     if run is not None:
         job_id = (project.run(run).inputs.job or "").partition("-")[0]  # a repair has several, all with its id
         jobs = [job for job in jobs if job.id == job_id]
     if not jobs:
         problem = "No command was interrupted here." if run is None else f"Run {run} has nothing left to do."
         raise RecoverError(f"{problem} List the runs with `recover runs`.")
-    if reason := overtaken(project, jobs[-1].key):
+    if reason := overtaken(project, jobs[-1].key, jobs[-1] is unfinished[-1]):
         raise RecoverError(reason)
     return jobs[-1]
 

@@ -36,24 +36,25 @@ def made_promoted(cycle: Cycle, project: Project, job: str) -> bool:
     return promoted is not None and promoted.run_id in {run.id for run in runs_of_command(project, job)}
 
 
-def overtaken(project: Project, job: JobKey) -> str:
+def overtaken(project: Project, job: JobKey, is_latest: bool = True) -> str:
     """What was promoted since the job was saved, and would be lost if it went on, as a sentence; empty if nothing was.
 
     A promotion by the job itself does not count: it was interrupted before its end."""
     now, then = project.reader.current(project.id), project.reader.checkpoint(job.current or 0)
     runs = runs_of_command(project, job.id)
     own, numbers = {run.id for run in runs}, {run.cycle for run in runs}
+    cancel = "recover cancel" if is_latest or not runs else f"recover cancel {runs[0].id}"
     for cycle in project.reader.cycles(project.id):
         if cycle.number in numbers and cycle.status == "promoted" and not made_promoted(cycle, project, job.id):
             return (
                 f"Cycle {cycle.number}, which `recover {job.command}` belongs to, was promoted by another command "
-                "since: discard the rest with `recover cancel`."
+                f"since: discard the rest with `{cancel}`."
             )
     if now is None or then is None or now.id == then.id or now.run_id in own:
         return ""
     return (
         f"`recover {job.command}` began when {then.reference} was current, and would drop {now.reference}, which was "
-        f"promoted since: discard it with `recover cancel`, or return with `recover promote {then.reference}` first."
+        f"promoted since: discard it with `{cancel}`, or return with `recover promote {then.reference}` first."
     )
 
 

@@ -263,6 +263,8 @@ def test_a_stopped_cycle_names_the_command_that_resumes_it(tracker, written, mon
     else:
         monkeypatch.setattr("db.queries.STALE_SECONDS", 0.001)  # its last heartbeat is older than that
     assert all("Next command: <code>recover resume</code>" in page_html(page, written) for page in pages)
+    tracker.promote(seeded.project, None, seeded.base, "promoted", "ada", "back to it")
+    assert all("Next command: <code>recover status</code>" in page_html(page, written) for page in pages), "it says why"
     tracker.give_up(stopped)
     assert all(distil in page_html(page, written) for page in pages)
 

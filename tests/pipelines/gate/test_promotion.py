@@ -132,6 +132,12 @@ def test_an_interrupted_job_is_not_resumed_where_it_would_drop_what_was_promoted
     assert "would drop cycle:1/recovered" in refused
     assert all(command in refused for command in ("`recover cancel", "`recover promote base"))
     assert refused.removeprefix("Error: ").strip() in shown_by(project, "status")
+    begun = project.tracker.start_run(project.id, "midtrain", inputs=RunInputs(job=job.id))
+    later = Job("distill", Settings(), current=project.current.id).save(project.home)
+    refused = run(project, "resume", begun).stderr
+    assert f"`recover cancel {begun}`" in refused, "without a number it discards the later one"
+    assert answer(project, "status")["next"] == "recover resume"
+    later.delete(project.home)
     assert run(project, "promote", "base").exit_code == 0
     assert answer(project, "status")["next"] == "recover resume"
     own = project.tracker.start_run(project.id, "distill", inputs=RunInputs(job=job.id))
