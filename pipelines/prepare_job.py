@@ -451,7 +451,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
 def _repair_id(project: Project, job: Job, student: Checkpoint) -> str:
     """Of contents and of names inside the project: the same where the project, the model or the documents moved."""
     inputs = job.as_json() | {"id": "", "student": None, "corpus": job.corpus and job.corpus.hash}
-    contents = [project.measured_id(student), project.base_weights_id, inputs]
+    contents = [project.weights_id(student), project.base_weights_id, inputs]
     return content_hash(json.dumps(contents, sort_keys=True, ensure_ascii=False).replace(str(project.home), ""))[:8]
 
 

@@ -39,7 +39,7 @@ class StopRule:
 
 
 def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
-    keys = set(plan.keys(project.measured_id(checkpoint), load_suites(project.base)).values())
+    keys = set(plan.keys(project.weights_id(checkpoint), load_suites(project.base)).values())
     return keys == stored_results(project, checkpoint, keys).keys()
 
 
@@ -61,7 +61,7 @@ def measure_checkpoint(
     """
     name = name or checkpoint.reference
     named = load_suites(project.base)
-    keys = plan.keys(project.measured_id(checkpoint), named)
+    keys = plan.keys(project.weights_id(checkpoint), named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
     in_blocks = (
         BlockMeasurement(project, checkpoint, plan, named, rule) if rule and keys.get(SUITE) not in by_key else None
@@ -135,7 +135,7 @@ class BlockMeasurement:
     rule: StopRule
 
     def key(self, prompts: int) -> str:
-        weights = self.project.measured_id(self.checkpoint)
+        weights = self.project.weights_id(self.checkpoint)
         return self.plan.key(weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
 
     def key_of(self, results: list[Result]) -> str:

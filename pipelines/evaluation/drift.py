@@ -91,7 +91,7 @@ def checkpoint_drift(
     }
     files = (task.questions, task.passages, ifeval_data)
     data = "/".join([project.base_weights_id, *map(data_hash, files)])
-    key = measurement_key(project.measured_id(checkpoint), "drift", data, settings)[:16]
+    key = measurement_key(project.weights_id(checkpoint), "drift", data, settings)[:16]
     by_key = {} if rerun else stored_results(project, checkpoint, {key})
     if by_key:
         log.info(f"Reusing the stored drift of {checkpoint.reference}")

@@ -4,8 +4,10 @@ A reference is `base`, `current`, `run:7`, `cycle:3` or `cycle:3/midtrained`; an
 or a hub id."""
 
 import hashlib
+import json
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,11 +15,18 @@ from typing import Literal
 from db.queries import Reader
 from db.tables import Checkpoint
 from pipelines.project.locations import absolute_if_exists, relocate
+from pipelines.storage import content_hash
 from recovery.errors import RecoverError
 from recovery.models.gguf_dequantisation import names_gguf
 
 Stage = Literal["midtrained", "recovered"]
 PATTERN = re.compile(r"(?P<name>base|current)|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
+ADAPTER_CONFIG = "adapter_config.json"
+BESIDE_WEIGHTS = (  # files that decide what a model replies
+    *(ADAPTER_CONFIG, "config.json", "generation_config.json", "chat_template.jinja", "chat_template.json"),
+    *("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,9 +79,11 @@ def locate_weights(checkpoint: Checkpoint, home: Path, reader: Reader) -> Checkp
     raise RecoverError(f"The weights of {checkpoint.reference} are gone from {folder}. {todo}")
 
 
-def weights_id(model: str) -> str:
-    """The hash of the weights of a local folder; a hub id stands for itself."""
-    return weights_hash(Path(model)) if Path(model).is_dir() else model
+def weights_id(model: str, weights: str | None = None) -> str:
+    """Identifies a model: the hash of its weights, which is `weights` if it is known, and one of the files beside them
+    that decide its replies. A hub id stands for itself."""
+    folder = Path(model)
+    return f"{weights or weights_hash(folder)}/{_files_hash(folder)}" if folder.is_dir() else weights or model
 
 
 def weights_hash(folder: Path) -> str:
@@ -85,7 +96,12 @@ def weights_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def chat_template_hash(folder: Path) -> str | None:
-    """A short hash of the files that a folder's chat template may be in; None if it has none of them."""
-    files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json") if (folder / name).is_file()]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16] if files else None
+def _files_hash(folder: Path) -> str:
+    """A short hash of the configs and of the tokenizer's files. Where an adapter's base lies is left out: a project may
+    be moved."""
+    contents = {name: (folder / name).read_bytes() for name in BESIDE_WEIGHTS if (folder / name).is_file()}
+    if ADAPTER_CONFIG in contents:
+        with suppress(ValueError):
+            adapter = json.loads(contents[ADAPTER_CONFIG]) | {"base_model_name_or_path": None}
+            contents[ADAPTER_CONFIG] = json.dumps(adapter, sort_keys=True).encode()
+    return content_hash({name: hashlib.sha256(content).hexdigest() for name, content in contents.items()})[:16]

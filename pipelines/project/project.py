@@ -16,7 +16,6 @@ from db.tables import Project as ProjectRow
 from db.tracker import Tracker
 from pipelines.project.checkpoints import (
     Reference,
-    chat_template_hash,
     locate_weights,
     model_path,
     parse_reference,
@@ -187,28 +186,20 @@ class Project:
 
     @cached_property
     def base_weights_id(self) -> str:
-        """Identifies the base's weights; raises RecoverError if they have changed since the project was created."""
-        current, recorded = weights_id(self.base), self.clean.hash
+        """Identifies the base; raises RecoverError if its weights have changed since the project was created."""
+        current = weights_hash(Path(self.base)) if Path(self.base).is_dir() else self.base
+        recorded = self.clean.hash
         if recorded not in (None, current):
             raise RecoverError(
                 f"The weights in {self.base} are not those that this project was created with (another hash). They "
                 "were changed, or an update of recover brought another built-in model. Restore the earlier weights, or "
                 "start a new project in another folder."
             )
-        return current
+        return weights_id(self.base, current)
 
     def weights_id(self, checkpoint: Checkpoint) -> str:
-        """Identifies the weights of a checkpoint, for keys of measurements and caches."""
-        if checkpoint.role == "base":
-            return self.base_weights_id
-        return checkpoint.hash or weights_id(checkpoint.path)
-
-    def measured_id(self, checkpoint: Checkpoint) -> str:
-        """Identifies what is measured: of a model from outside, its chat template beside its weights."""
-        weights = self.weights_id(checkpoint)
-        if checkpoint.role != "external" or (template := chat_template_hash(Path(checkpoint.path))) is None:
-            return weights
-        return f"{weights}/{template}"
+        """Identifies the weights of a checkpoint and the files beside them, for keys of measurements and caches."""
+        return self.base_weights_id if checkpoint.role == "base" else weights_id(checkpoint.path, checkpoint.hash)
 
     def latest_midtrained(self) -> Checkpoint | None:
         """The mid-trained checkpoint of the last cycle, to be distilled or to try again; None if that was promoted."""
@@ -283,9 +274,11 @@ class Project:
         checkpoint = self.locate(checkpoint)
         if checkpoint.hash is None:
             return checkpoint
+        if checkpoint.role == "base":
+            _ = self.base_weights_id
+            return checkpoint
         folder = Path(checkpoint.path)
-        found = self.base_weights_id if checkpoint.role == "base" else weights_hash(folder)
-        if found != checkpoint.hash:
+        if weights_hash(folder) != checkpoint.hash:
             raise RecoverError(
                 f"The weights in {folder} are not those recorded for {checkpoint.reference} (another hash). The file "
                 "was changed or damaged. Restore it, or continue from another checkpoint."

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.checkpoints import Reference, model_path, parse_reference
+from pipelines.project.checkpoints import Reference, model_path, parse_reference, weights_id
 from recovery.errors import RecoverError
 
 
@@ -26,3 +26,26 @@ def test_anything_else_is_a_folder_or_a_hub_id(tmp_path: Path, monkeypatch: pyte
     for missing in ("missing", "cycle:x"):
         with pytest.raises(RecoverError, match=f"There is no checkpoint '{missing}'"):
             model_path(missing)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "is_another"),
+    [
+        ("model.safetensors", "!", True),
+        ("config.json", '{"rope_theta": 2.0}', True),
+        ("generation_config.json", '{"eos_token_id": [1]}', True),
+        ("tokenizer.json", "{}", True),
+        ("chat_template.jinja", "{{ messages }}", True),
+        ("adapter_config.json", '{"lora_alpha": 400}', True),
+        ("adapter_config.json", '{"lora_alpha": 4, "base_model_name_or_path": "/after"}', False),
+        ("README.md", "!", False),
+    ],
+)
+def test_a_model_is_identified_by_all_that_decides_its_replies(
+    tmp_path: Path, file: str, content: str, is_another: bool
+) -> None:
+    (tmp_path / "model.safetensors").write_text("weights")
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/before", "lora_alpha": 4}')
+    before = weights_id(str(tmp_path))
+    (tmp_path / file).write_text(content)
+    assert (weights_id(str(tmp_path)) != before) == is_another

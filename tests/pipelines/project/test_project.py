@@ -74,7 +74,10 @@ def test_a_base_whose_weights_changed_is_rejected(tmp_path: Path) -> None:
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"clean")
     project = Project.open(tmp_path / "project", str(model))
-    assert project.weights_id(project.clean) == weights_hash(model)
+    assert project.clean.hash == weights_hash(model)
+    before = project.weights_id(project.clean)
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    assert Project.open(tmp_path / "project").base_weights_id != before  # it is measured again, and not refused
     (model / "model.safetensors").write_bytes(b"other")
     reopened = Project.open(tmp_path / "project")
     for access in (lambda: reopened.resolve("base"), lambda: reopened.weights_id(reopened.current)):
