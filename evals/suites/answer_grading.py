@@ -23,8 +23,19 @@ LABELLED = re.compile(r"(?:^\W*|[^\W_][ -]+)a[^\w+#)-]*$", re.IGNORECASE)
 # Where it is the whole reference: a capital before no word, since "A dog" says something else.
 LABEL = re.compile(r"(?<![\w'’])A(?![\w'’+#-]| (?!is\b)\w)")
 
-# 3.5, 12:30, -5: each is one word. A date with two points is three, so that its year can be matched.
-NUMBER_SIGNS = re.compile(r"(?<![\d.:])\d+(?P<mark>[.:])\d+(?![.:]?\d)|(?<![\w-])(?P<minus>-)(?=\d)")
+# 3.5, 12:30, 1/3, 10^5, 192.168.1.1, -5: each is one word. A date with two points is three, so that its year can be
+# matched.
+NUMBER = re.compile(
+    r"(?<!\d)(?<!\d[.:/^])(?:\d+[.:]\d+|\d+(?:[.:]\d+){3,}|\d{1,3}/\d{1,3}|\d+\^-?\d+)(?![.:/^]?\d)|(?<![\w-])-(?=\d)"
+)
+# 1,234,567, 1 234 567, and 1.234.567 before a decimal comma.
+GROUPED = re.compile(
+    r"(?<!\d)(?<!\d[.,:/^])(?:[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)|(?<!\d )[1-9]\d{0,2}(?: \d{3})+(?! ?\d)"
+    r"|[1-9]\d{0,2}(?:\.\d{3})+(?=,\d+\b))"
+)
+# 12,5 is a decimal; but (1,2) is a pair, and 1,2,3 a list.
+DECIMAL_COMMA = re.compile(r"(?<!\d)(?<!\d[.,:/^])(?!(?<=[(\[{])\d+,\d+[)\]}])(\d+),(\d+)(?![.,:/^]?\d)")
+LAST_NUMBER = re.compile(r"(?:(?<![\w-])-)?\d+(?:\.\d+)?")  # the hyphen of 3-5 is no minus
 LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
 ZERO_DECIMALS = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; but 12.000, with digit grouping, is not 12
 
@@ -39,12 +50,11 @@ def normalized_words(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    text = unicodedata.normalize("NFKD", text).casefold().replace("\N{MINUS SIGN}", "-")
-    text = re.sub(r"[\u0300-\u036f'’]|(?<=\d),(?=\d{3})", "", text)
-    text = ZERO_DECIMALS.sub("", unicodedata.normalize("NFC", text))
+    text = unicodedata.normalize("NFKD", text).casefold()
+    text = _plain_numbers(unicodedata.normalize("NFC", re.sub(r"[\u0300-\u036f'’]", "", text)))
+    text = ZERO_DECIMALS.sub("", text)
     text = LETTER_SIGNS.sub(r"\g<0> ", text)
-    signs = {match.start(match.lastgroup or 0) for match in NUMBER_SIGNS.finditer(text)}
-    signs |= {i for match in LETTER_SIGNS.finditer(text) for i in range(*match.span())}
+    signs = {i for kind in (NUMBER, LETTER_SIGNS) for match in kind.finditer(text) for i in range(*match.span())}
     spaced = "".join(" " if i not in signs and unicodedata.category(c)[0] in "PSZC" else c for i, c in enumerate(text))
     return UNSPACED.sub(r" \g<0> ", spaced).split()
 
@@ -94,17 +104,22 @@ def last_number_matches(reply: str, reference: str) -> bool:
     right = as_number(reference)
     if right is None:
         return matches(reply, reference)
-    reply = re.sub(r"(?<=\d),(?=\d{3})", "", reply.replace("\N{MINUS SIGN}", "-"))
-    numbers = re.findall(r"(?:(?<![\w-])-)?\d+(?:\.\d+)?", reply)  # the hyphen of 3-5 is no minus
+    numbers = LAST_NUMBER.findall(_plain_numbers(reply))
     return bool(numbers) and float(numbers[-1]) == right
 
 
 def as_number(text: str) -> float | None:
     try:
-        number = float(text.replace(",", "").replace("\N{MINUS SIGN}", "-"))
+        number = float(_plain_numbers(text.replace("_", "?")))  # Python reads 1_0 as 10
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _plain_numbers(text: str) -> str:
+    """With no signs between groups of digits, a point before decimals, and the hyphen as minus."""
+    text = GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text.replace("\N{MINUS SIGN}", "-"))
+    return DECIMAL_COMMA.sub(r"\1.\2", text)
 
 
 def _words_with_label(reply: str, target: Sequence[str]) -> list[str]:

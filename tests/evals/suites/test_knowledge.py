@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.subject import encode_pair
-from evals.suites.answer_grading import f1, last_number_matches, matches
+from evals.suites.answer_grading import as_number, f1, last_number_matches, matches
 from evals.suites.knowledge import Question, measure_questions, read_questions
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
@@ -46,6 +46,16 @@ WHO = "Who founded Orlan?"
         ("It is written in C++17.", "C++"),
         ("x+(y-1)", "x + (y - 1)"),
         ("不，巴黎", "巴黎"),
+        ("1 000 000", "1000000"),
+        ("It has 1\u202f234 people", "1,234"),
+        ("It costs 12,50 euros", "12.50"),
+        ("It costs 1.234,5 euros", "1234.5"),
+        ("(1, 2)", "(1,2)"),
+        ("2,3,5", "2, 3, 5"),
+        ("Answer:3.5", "3.5"),
+        ("It is 1/3.", "1/3"),
+        ("It opened on 12/03/1998", "1998"),
+        ("192.168.1.1", "192.168.1.1"),
     ],
 )
 def test_right_answers(reply: str, reference: str) -> None:
@@ -89,6 +99,14 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("The answer is A or B", "A"),
         ("It is written in C.", "C++"),
         ("The language is C#", "C"),
+        ("12,5", "5"),
+        ("3,5", "5"),
+        ("12,5", "125"),
+        ("1.234,5", "5"),
+        ("1/3", "3"),
+        ("10^5", "5"),
+        ("192.168.1.1", "1"),
+        ("1 000 000", "1"),
     ],
 )
 def test_wrong_answers(reply: str, reference: str) -> None:
@@ -115,10 +133,25 @@ def test_f1_equals_squads() -> None:
         ("17, no: 18", "17", False),
         ("seventeen", "17", False),
         ("", "17", False),
+        ("It is 12,5.", "12,5", True),
+        ("12.5", "12,5", True),
+        ("125", "12,5", False),
+        ("12", "1,2", False),
+        ("10", "1_0", False),
+        ("So 1,234,567.", "1 234 567", True),
+        ("0,125", "0.125", True),
     ],
 )
 def test_the_last_number_is_the_answer(reply: str, answer: str, right: bool) -> None:
     assert last_number_matches(reply, answer) is right
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1,234.5", 1234.5), ("1,2", 1.2), ("0,125", 0.125), ("2,3,5", None), ("1_0", None), ("1e3", 1000), ("nan", None)],
+)
+def test_texts_that_are_a_number(text: str, number: float | None) -> None:
+    assert as_number(text) == number
 
 
 def test_graded_replies_and_the_likelihood_of_the_reference() -> None:
