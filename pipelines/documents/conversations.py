@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from db.column_types import storable
-from pipelines.documents.file_formats import Unreadable, has_content, json_line_rows, json_rows, parquet_rows
+from pipelines.documents.file_formats import (
+    TEXT_FIELDS,
+    Unreadable,
+    has_content,
+    json_line_rows,
+    json_rows,
+    parquet_rows,
+)
 from pipelines.log import log
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message
@@ -28,6 +35,7 @@ FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "tools")
 CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
 ROLES |= dict.fromkeys(("observation", "function", "tool_response"), "tool")
+ROLES |= {role: role for role in ("system", "user", "assistant", "tool")}
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
 MAX_ROWS = 200_000  # that are read
 FIRST = 20  # rows that show whether a file has conversations, or conversations that show what a template leaves out
@@ -39,7 +47,7 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
     turns = _first(row, TURNS)
     if turns is None:
         replies = _turns(_first(row, ANSWERS), "assistant")
-        repeats_prompt = any(isinstance(turn, dict) and turn.get("role") == "user" for turn in replies)
+        repeats_prompt = any(isinstance(turn, dict) and _role(turn.get("role")) == "user" for turn in replies)
         turns = replies if repeats_prompt else [*_turns(_question(row), "user"), *replies]
     if not isinstance(turns, list):
         raise ValueError(INVALID)
@@ -79,10 +87,12 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
 
 
 def read_training_file(path: Path) -> list[dict[str, Any]]:
-    """The conversations of a file; empty if it has none, such as a file of documents."""
+    """The conversations of a file; empty if it has none, such as a file of documents.
+
+    Raises RecoverError where its rows are of conversations, and no text, but none can be read."""
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         return []
-    conversations, left_out = list[dict[str, Any]](), 0
+    conversations, left_out, are_texts = list[dict[str, Any]](), 0, False
     for number, row in enumerate(rows_of(path)):
         if number == MAX_ROWS:
             log.warning(f"Read only the first {MAX_ROWS:,} rows of {path}")
@@ -93,8 +103,14 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             conversation, has_turns = None, True
         conversations += [_storable(conversation)] if conversation else []
         left_out += conversation is None
+        are_texts |= isinstance(row, dict) and any(has_content(row.get(name)) for name in TEXT_FIELDS)
         if number < FIRST and not conversations and not has_turns:
             return []  # it is none of the formats
+    if left_out and not conversations and not are_texts:
+        raise RecoverError(
+            f"No row of {path} holds a conversation with an answer that can be read. Give JSON, JSON lines or Parquet "
+            "with messages, ShareGPT's conversations, or a prompt and its answer in each row."
+        )
     if left_out:
         log.warning(
             f"Left out {left_out:,} of {left_out + len(conversations):,} rows of {path}: they hold no conversation "
@@ -172,13 +188,18 @@ def _turn(turn: Any) -> Message:
         calls, text = called, ""
     if isinstance(text, list) and all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in text):
         text = "".join(part["text"] for part in text)
-    if text is None and (calls or ROLES.get(role, role) == "tool"):
+    if text is None and (calls or _role(role) == "tool"):
         text = ""
     if not isinstance(role, str) or not isinstance(text, str):
         raise ValueError(INVALID)
-    message = {"role": ROLES.get(role, role), "content": text, **fields}
+    message = {"role": _role(role), "content": text, **fields}
     calls = [_call(call) for call in (calls if isinstance(calls, list) else [calls])]
     return message | ({"tool_calls": calls} if calls else {})
+
+
+def _role(role: Any) -> Any:
+    """Its usual name; "User" is "user"."""
+    return ROLES.get(role.lower(), role) if isinstance(role, str) else role
 
 
 def _call(call: Any) -> dict[str, Any]:

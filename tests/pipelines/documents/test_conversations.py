@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from pipelines.documents.conversations import read_training_file, tools_of, training_conversation, turns_of
+from recovery.errors import RecoverError
 
 USER, ASSISTANT = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
 FORMATS: dict[str, dict[str, Any]] = {
@@ -18,6 +19,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "parts of text": {"messages": [{"role": "user", "content": [{"type": "text", "text": "Q"}]}, ASSISTANT]},
     "preferences with the prompt in both": {"prompt": [USER], "chosen": [USER, ASSISTANT], "rejected": [USER]},
     "question and answer": {"question": "Q", "answer": "A"},
+    "roles in capitals": {"conversations": [{"from": "User", "value": "Q"}, {"role": "Assistant", "content": "A"}]},
     "a turn too many": {"messages": [USER, ASSISTANT, USER]},
 }
 
@@ -117,8 +119,10 @@ def test_an_empty_first_row_makes_no_documents_of_the_others(
     assert read_training_file(file) == [FORMATS["messages"]]
     assert "Left out 2 of 3 rows" in caplog.text
     file.write_text(json.dumps(first))
+    with pytest.raises(RecoverError, match=r"No row of .*f\.jsonl holds a conversation .*\. Give"):
+        read_training_file(file)
+    file.write_text(json.dumps(first | {"text": "A document"}))
     assert read_training_file(file) == []
-    assert "Left out 1 of 1 rows" in caplog.text
 
 
 @pytest.mark.parametrize("tools", ["[]", "null", " ", "{}", [], None])
