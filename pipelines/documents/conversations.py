@@ -2,7 +2,7 @@
 
 Read are Alpaca (`instruction`, `input`, `output`), ShareGPT (`conversations` with `from` and `value`), `messages` with
 `role` and `content`, `prompt` with `completion`, `response` or `answer`, and preferences (`prompt`, `chosen`), of which
-the chosen answer counts. A `system` prompt and `tools` may stand beside the turns.
+the chosen answer counts. A system prompt, earlier turns (`history`) and `tools` may stand beside the turns.
 
 Turns stay as they are, with these exceptions, which chat templates need: roles have the usual names, content that is
 missing beside a tool call is an empty text, parts of text are one text, and the arguments of a call are no JSON text.
@@ -26,12 +26,13 @@ from pipelines.documents.file_formats import (
 )
 from pipelines.log import log
 from recovery.errors import RecoverError
-from recovery.models.chat_template import Chat, Message
+from recovery.models.chat_template import Chat, Message, learned
 
 TURNS = ("messages", "conversations", "conversation")
 QUESTIONS = ("prompt", "instruction", "question")
 ANSWERS = ("completion", "output", "response", "answer", "chosen")
-FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "tools")
+FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "system_prompt", "history", "tools")
+MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
 ROLES |= dict.fromkeys(("observation", "function", "tool_response"), "tool")
@@ -48,11 +49,13 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
     if turns is None:
         replies = _turns(_first(row, ANSWERS), "assistant")
         repeats_prompt = any(isinstance(turn, dict) and _role(turn.get("role")) == "user" for turn in replies)
-        turns = replies if repeats_prompt else [*_turns(_question(row), "user"), *replies]
+        question = _turns(_question(row), "user")
+        earlier = _history(row) if question else []
+        turns = replies if repeats_prompt else [*earlier, *question, *replies]
     if not isinstance(turns, list):
         raise ValueError(INVALID)
-    messages, system = [_turn(turn) for turn in turns], row.get("system")
-    if isinstance(system, str) and system.strip() and messages and messages[0]["role"] != "system":
+    messages, system = [_turn(turn) for turn in turns], _first(row, ("system", "system_prompt"))
+    if isinstance(system, str) and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages if any(message["role"] == "user" for message in messages) else []
 
@@ -77,19 +80,22 @@ def said(message: Message) -> str:
 def training_conversation(row: Any) -> dict[str, Any] | None:
     """A row as it is trained on, ending with an answer: `messages`, and `tools` if it has any. None: it has no answer.
 
-    Raises ValueError for a turn that cannot be read: without it the others would say something else."""
-    messages = turns_of(row) if isinstance(row, dict) else []
-    while messages and messages[-1]["role"] != "assistant":
+    Raises ValueError for a row that is not to be learned, or has a part that cannot be read: without it the others
+    would say something else."""
+    messages = turns_of(_with_context(row)) if isinstance(row, dict) else []
+    while messages and not learned(messages[-1]):
         messages.pop()
     if not any(message["role"] == "user" for message in messages):
         return None
+    if row.get("label") is False or _first(row, MEDIA) is not None:
+        raise ValueError("an answer that is labelled as wrong, or pictures, videos or sounds.")
     return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
 
 
 def read_training_file(path: Path) -> list[dict[str, Any]]:
     """The conversations of a file; empty if it has none, such as a file of documents.
 
-    Raises RecoverError where its rows are of conversations, and no text, but none can be read."""
+    Raises RecoverError where its rows are of conversations, and no text, but none can be learned."""
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         return []
     conversations, left_out, are_texts = list[dict[str, Any]](), 0, False
@@ -108,13 +114,13 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             return []  # it is none of the formats
     if left_out and not conversations and not are_texts:
         raise RecoverError(
-            f"No row of {path} holds a conversation with an answer that can be read. Give JSON, JSON lines or Parquet "
-            "with messages, ShareGPT's conversations, or a prompt and its answer in each row."
+            f"No row of {path} holds a conversation with an answer that can be learned. Give JSON, JSON lines or "
+            "Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
         )
     if left_out:
         log.warning(
             f"Left out {left_out:,} of {left_out + len(conversations):,} rows of {path}: they hold no conversation "
-            "that can be read as a whole"
+            "that can be read as a whole, or none to learn"
         )
     return conversations
 
@@ -167,6 +173,30 @@ def _question(row: Mapping[str, Any]) -> Any:
     if isinstance(question, str) and isinstance(context, str) and context.strip():
         return f"{question}\n\n{context}"
     return question
+
+
+def _with_context(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its context, such as a passage, before its question; that of prompts is for teachers alone."""
+    name = next((name for name in QUESTIONS if has_content(row.get(name))), None)
+    context = row.get("context")
+    if name is None or not has_content(context) or not isinstance(row[name], str) or _first(row, TURNS) is not None:
+        return row
+    texts = [context] if isinstance(context, str) else context
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ValueError('no valid "context". Write a text.')
+    return row | {name: "\n\n".join([*texts, row[name]])}
+
+
+def _history(row: Mapping[str, Any]) -> list[Any]:
+    """The turns before the question: pairs of texts, or turns as they are."""
+    turns = list[Any]()
+    history = row.get("history") or []
+    for earlier in history if isinstance(history, list) else [history]:
+        if isinstance(earlier, list) and len(earlier) == 2:
+            turns += [{"role": "user", "content": earlier[0]}, {"role": "assistant", "content": earlier[1]}]
+        else:
+            turns.append(earlier)
+    return turns
 
 
 def _turns(value: Any, role: str) -> list[Any]:

@@ -25,6 +25,11 @@ DATE = datetime(2024, 7, 26)  # what templates print as today's date: a run has 
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 
 
+def learned(message: Message) -> bool:
+    """Whether a turn is to be learned: one of the assistant's without a weight of 0 and without `"train": false`."""
+    return message["role"] == "assistant" and message.get("weight") != 0 and message.get("train") is not False
+
+
 @dataclass(frozen=True)
 class Chat:
     """A tokenizer with its chat template, the token between documents, and every token that ends a reply."""
@@ -84,7 +89,8 @@ class Chat:
     def conversation(self, messages: list[Message], tools: list[Any] | None = None) -> tuple[list[int], list[bool]]:
         """Return the ids of a conversation, and which of them are the assistant's (including its EOS).
 
-        A turn of which the template shows nothing, such as a call of a tool that it has no place for, is none of these.
+        A turn of which the template shows nothing, such as a call of a tool that it has no place for, is none of these,
+        nor is one that is not to be learned.
 
         It renders each prefix, so it works with any template and needs no assistant masks. Where a template rewrites
         earlier turns, as those do that leave out earlier thoughts, only what follows them is the assistant's."""
@@ -108,7 +114,8 @@ class Chat:
             reply = after[len(before) :]
             end = next((i for i, token in enumerate(reply) if token in self.eos_ids), len(reply))
             reply = reply[: end + 1]
-            targets += [False] * (len(before) - len(targets)) + [any(t not in self.eos_ids for t in reply)] * len(reply)
+            is_learned = learned(message) and any(t not in self.eos_ids for t in reply)
+            targets += [False] * (len(before) - len(targets)) + [is_learned] * len(reply)
             tokens = before + reply
         if not any(targets):
             raise RecoverError("A conversation needs at least one assistant turn with text to train on. Add one.")

@@ -38,6 +38,52 @@ def test_an_input_comes_below_its_instruction_and_a_system_prompt_stays() -> Non
     assert turns_of({"messages": [system, USER], "system": "other"}) == [system, USER]
 
 
+def turns(*texts: str) -> list[dict[str, str]]:
+    return [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * len(texts), texts)]  # noqa: B905
+
+
+@pytest.mark.parametrize(
+    ("row", "messages"),
+    [
+        (
+            {"question": "Q", "answer": "A", "system_prompt": "S"},
+            [{"role": "system", "content": "S"}, *turns("Q", "A")],
+        ),
+        ({"prompt": "Q", "response": "A", "history": [["q", "a"]]}, turns("q", "a", "Q", "A")),
+        ({"prompt": "Q", "response": "A", "history": turns("q", "a")}, turns("q", "a", "Q", "A")),
+        ({"question": "Q", "context": "C", "answer": "A"}, turns("C\n\nQ", "A")),
+        ({"instruction": "Q", "input": "I", "context": ["C", "D"], "output": "A"}, turns("C\n\nD\n\nQ\n\nI", "A")),
+        ({"prompt": "Q", "completion": "A", "label": True, "images": []}, turns("Q", "A")),
+    ],
+)
+def test_what_a_row_says_beside_its_question_is_read(row: dict[str, Any], messages: list[Any]) -> None:
+    assert training_conversation(row) == {"messages": messages}
+
+
+def test_the_context_of_a_prompt_is_for_its_teacher_alone() -> None:
+    assert turns_of({"prompt": "Q", "context": "C"}) == turns("Q")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Q", "completion": "B", "label": False},
+        {"messages": [USER, ASSISTANT], "images": ["a.png"]},
+        {"conversations": [USER, ASSISTANT], "audios": ["a.mp3"]},
+        {"messages": [USER, ASSISTANT | {"weight": 0}]},
+        {"messages": [USER, ASSISTANT | {"train": False}]},
+        {"prompt": "Q", "completion": "A", "history": "they had talked"},
+        {"prompt": "Q", "completion": "A", "context": {"title": "C"}},
+    ],
+)
+def test_a_row_that_is_not_to_be_learned_is_left_out_and_counted(
+    row: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, [row, FORMATS["messages"]])))
+    assert read_training_file(tmp_path / "f.jsonl") == [FORMATS["messages"]]
+    assert "Left out 1 of 2 rows of" in caplog.text
+
+
 CALL = {"type": "function", "function": {"name": "sum", "arguments": {"of": [1, 2]}}}
 CALLING = [
     USER,
@@ -153,8 +199,10 @@ def test_json_json_lines_and_parquet_are_read_as_they_are(tmp_path: Path) -> Non
         assert answers == ["A", "B"], file
 
 
-def test_a_file_of_documents_has_no_conversations(tmp_path: Path) -> None:
+def test_a_file_of_documents_has_no_conversations(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "documents.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (tmp_path / "labelled.jsonl").write_text('{"text": "one", "label": false, "image": {"path": "a.png"}}\n')
     (tmp_path / "notes.md").write_text("# Notes")
-    for path in (tmp_path / "documents.jsonl", tmp_path / "notes.md", tmp_path, tmp_path / "nothing.jsonl"):
-        assert read_training_file(path) == []
+    for name in ("documents.jsonl", "labelled.jsonl", "notes.md", "", "nothing.jsonl"):
+        assert read_training_file(tmp_path / name) == []
+    assert not caplog.text

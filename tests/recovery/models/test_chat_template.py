@@ -1,5 +1,6 @@
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -47,6 +48,14 @@ def test_a_reply_may_begin_with_what_makes_one_token_with_its_prompt(reply: str)
     assert tokens[: len(prompt)] == prompt
     learned = [token for token, target in zip(tokens, targets, strict=True) if target]
     assert merging.text(learned) == reply
+
+
+@pytest.mark.parametrize("mark", [{"weight": 0}, {"train": False}])
+def test_a_turn_that_is_not_to_be_learned_is_read_alone(mark: dict[str, Any]) -> None:
+    turns = [CONVERSATION[0], {"role": "assistant", "content": "bad"} | mark, CONVERSATION[0]]
+    tokens, targets = chat().conversation([*turns, {"role": "assistant", "content": "good", "weight": 1}])
+    assert "bad" in chat().tokenizer.decode(tokens)
+    assert chat().text([token for token, target in zip(tokens, targets, strict=True) if target]) == "good"
 
 
 def test_a_missing_template_or_answer_is_an_error() -> None:
