@@ -14,9 +14,10 @@ SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be
 
 # Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces between words: each character is one here.
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff]")
-UNSPACED_HEDGES = ("或", "还是", "還是", "หรือ")
+UNSPACED_HEDGES = ("或", "还是", "還是", "หรือ", "또는", "혹은")
 UNSPACED_DENIALS_BEFORE = ("不是", "并非", "並非", "ไม่ใช่")
-UNSPACED_DENIALS_AFTER = ("ではない", "ではありません", "じゃない")
+UNSPACED_DENIALS_AFTER = ("ではない", "ではありません", "じゃない", "아니", "아닌", "아닙니다")
+PARTICLES = re.compile(r"[\uac00-\ud7a3]+")  # Korean joins them to the word before
 
 # An "a" at the end of a reference is no article: "Vitamin A". But it is in "Beautiful Mind, A".
 LABELLED = re.compile(r"(?:^\W*|[^\W_][ -]+)a[^\w+#)-]*$", re.IGNORECASE)
@@ -35,6 +36,8 @@ GROUPED = re.compile(
 )
 # 12,5 is a decimal; but (1,2) is a pair, and 1,2,3 a list.
 DECIMAL_COMMA = re.compile(r"(?<!\d)(?<!\d[.,:/^])(?!(?<=[(\[{])\d+,\d+[)\]}])(\d+),(\d+)(?![.,:/^]?\d)")
+# What is written in one word or in several: U.S.A., e-mail, 50 km.
+JOINT = re.compile(r"(?<=\b[^\W\d_])\. ?(?=[^\W\d_]\b)|(?<=[^\W\d_])-(?=[^\W\d_])|(?<=\d) (?=[^\W\d_])")
 LAST_NUMBER = re.compile(r"(?:(?<![\w-])-)?\d+(?:\.\d+)?")  # the hyphen of 3-5 is no minus
 LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
 ZERO_DECIMALS = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; but 12.000, with digit grouping, is not 12
@@ -66,6 +69,12 @@ def count_words(words: Sequence[str]) -> float:
 
 def matches(reply: str, reference: str, question: str = "") -> bool:
     """Whether the reply equals the reference or states it early, as whole words and without retracting it."""
+    found = _states(reply, reference, question)
+    return bool(_states(*(JOINT.sub("", text) for text in (reply, reference, question))) if found is None else found)
+
+
+def _states(reply: str, reference: str, question: str) -> bool | None:
+    """None if the reference is not in the reply."""
     reply_words, target = normalized_words(reply), normalized_words(reference)
     if LABELLED.search(reference):
         target.append("a")
@@ -76,7 +85,7 @@ def matches(reply: str, reference: str, question: str = "") -> bool:
         return True
     start = _find(reply_words, target)
     if start is None:
-        return False
+        return None
     asked = set(normalized_words(question))
     before = [word for word in reply_words[:start] if word not in asked]
     leading = [word for word in reply_words[:start] if word not in SKIPPED]
@@ -117,9 +126,9 @@ def as_number(text: str) -> float | None:
 
 
 def _plain_numbers(text: str) -> str:
-    """With no signs between groups of digits, a point before decimals, and the hyphen as minus."""
+    """With no signs between groups of digits, a point with a digit before decimals, and the hyphen as minus."""
     text = GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text.replace("\N{MINUS SIGN}", "-"))
-    return DECIMAL_COMMA.sub(r"\1.\2", text)
+    return re.sub(r"(?<![\w.])(?=\.\d)", "0", DECIMAL_COMMA.sub(r"\1.\2", text))
 
 
 def _words_with_label(reply: str, target: Sequence[str]) -> list[str]:
@@ -135,5 +144,11 @@ def _words_with_label(reply: str, target: Sequence[str]) -> list[str]:
 
 
 def _find(words: list[str], target: list[str]) -> int | None:
-    """Index of the first occurrence of `target`."""
-    return next((i for i in range(len(words) - len(target) + 1) if words[i : i + len(target)] == target), None)
+    """Index of the first occurrence of `target`, whose last word may have Korean particles."""
+    *first, last = target
+    for i in range(len(words) - len(first)):
+        word = words[i + len(first)]
+        is_inflected = word.startswith(last) and not last[-1].isdigit() and PARTICLES.fullmatch(word, len(last))
+        if words[i : i + len(first)] == first and (word == last or is_inflected):
+            return i
+    return None
