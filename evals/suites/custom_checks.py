@@ -10,6 +10,7 @@ short answer, by which its replies are judged.
 """
 
 import json
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -160,18 +161,26 @@ def _pattern_matches(pattern: str, text: str) -> bool:
 
 
 def _is_json(text: str) -> bool:
-    inside = regex.fullmatch(r"\s*```(?:json)?\n(.*)\n```\s*", text, regex.DOTALL)
+    inside = regex.fullmatch(r"\s*```(?:json\b)?(.*)```\s*", text, regex.DOTALL | regex.IGNORECASE)
     try:
-        json.loads(inside[1] if inside else text)
+        json.loads(inside[1] if inside else text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False
     return True
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text.casefold())
+
+
 TYPE_NAMES = {str: "text", int: "whole number", bool: "value true or false"}
 CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool] | None]] = {
-    "contains": (str, lambda answer, value: value.casefold() in answer.text.casefold()),
-    "lacks": (str, lambda answer, value: value.casefold() not in answer.text.casefold()),
+    "contains": (str, lambda answer, value: _folded(value) in _folded(answer.text)),
+    "lacks": (str, lambda answer, value: _folded(value) not in _folded(answer.text)),
     "says": (str, None),  # takes the prompt, too
     "equals": (str, lambda answer, value: answer.text.strip() == value.strip()),
     "starts_with": (str, lambda answer, value: answer.text.lstrip().startswith(value)),

@@ -32,7 +32,11 @@ def passes(check: dict[str, Any], reply: str, *, finished: bool = True) -> bool:
         ({"min_words": 3}, "one two three", "one two"),
         ({"max_words": 2}, "one two", "one two three"),
         ({"json": True}, '```json\n{"a": [1]}\n```', "{a}"),
+        ({"json": True}, '```json\r\n{"a": 1}\r\n```', "```python\n1\n```"),
+        ({"json": True}, '```JSON\n{"a": 1}```', "NaN"),
         ({"json": False}, "plain", "[1]"),
+        ({"contains": "café"}, "Un CAFE\u0301", "cafe"),
+        ({"lacks": "cafe\u0301"}, "cafe", "Un café"),
         ({"instruction": "punctuation:no_comma"}, "Hello there", "Hello, there"),
         (
             {"instruction": "length_constraints:number_words", "kwargs": {"relation": "at least", "num_words": 3}},
