@@ -132,11 +132,18 @@ def parse_prompt(row: Row) -> Prompt:
             raise RecoverError(
                 f"{location} has an unknown instruction, {name!r}. Use one of {', '.join(sorted(checkers))}."
             )
+        checker = checkers[name](name)
         try:
-            checkers[name](name).build_description(**{k: v for k, v in arguments.items() if v})
+            given = {k: v for k, v in arguments.items() if v}
+            checker.build_description(**given)
         except Exception as error:
             raise RecoverError(
                 f"{location} has arguments that {name!r} does not take, {arguments!r} ({error}). Correct its kwargs."
             ) from error
+        if missing := [argument for argument in checker.get_instruction_args_keys() if argument not in given]:
+            raise RecoverError(  # the checker would draw them at random
+                f"{location} does not say the {missing[0]!r} of {name!r} (0 and an empty text say nothing). Add it to "
+                "its kwargs."
+            )
     text = text_field(row, "prompt")
     return Prompt(str(fields.get("key", item_key(text))), text, ids, kwargs)

@@ -101,6 +101,15 @@ def test_verdicts_are_deterministic_and_leave_the_random_state() -> None:
         ({"prompt": "x", "instruction_id_list": [["a"]], "kwargs": [{}]}, "unknown instruction"),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"how": 1}]}, "does not take"),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [None]}, "does not take"),
+        ({"prompt": "x", "instruction_id_list": ["keywords:existence"], "kwargs": [{}]}, "say the 'keywords' of"),
+        (
+            {"prompt": "x", "instruction_id_list": ["startend:end_checker"], "kwargs": [{"end_phrase": ""}]},
+            "'end_phrase'",
+        ),
+        (
+            {"prompt": "x", "instruction_id_list": ["length_constraints:number_words"], "kwargs": [{"num_words": 5}]},
+            "say the 'relation' of 'length_constraints:number_words'",
+        ),
         ({"prompt": " ", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, 'has no "prompt"'),
     ],
 )
