@@ -36,6 +36,16 @@ QWEN_3 = (
 )
 
 
+MISTRAL = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }}[/INST]"
+    "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+GLM_4 = (
+    "[gMASK]<sop>{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+
 @dataclass(frozen=True)
 class Family:
     roles: dict[str, str]  # of the tokenizer's special tokens
@@ -131,5 +141,22 @@ UNNAMED = Family(  # no special token has a name that documents are known to end
     ["<|im_end|>"],
     "<|im_end|>",
     {"<|im_end|>"},
+)
+MISTRAL_7B = Family(
+    _roles(bos="<s>", eos="</s>", unk="<unk>"),
+    MISTRAL,
+    ["</s>"],
+    "</s>",
+    {"</s>"},
+    ["[INST]", "[/INST]"],
+    adds_bos=True,
+)
+GLM_4_9B = Family(  # a turn ends where the next one begins
+    _roles(eos="<|endoftext|>", pad="<|endoftext|>"),
+    GLM_4,
+    ["<|endoftext|>", "<|user|>", "<|observation|>"],
+    "<|endoftext|>",
+    {"<|user|>", "<|observation|>"},
+    ["[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|observation|>"],
 )
 CONVERSATION = [*exchange("hi", "hello"), *exchange("bye", "farewell")]

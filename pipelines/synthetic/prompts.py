@@ -19,7 +19,7 @@ from pipelines.log import log
 from pipelines.model_loading import OpenSubject
 from pipelines.storage import ContentCache
 from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
-from recovery.engines import Engine, Sampling
+from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, apply_template
 from recovery.states import Prompt
@@ -66,12 +66,14 @@ def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
 
 def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list[str]:
     """Have the base write `count` different prompts; return fewer if it keeps repeating itself."""
-    start = user_turn(chat)
+    start, mark = user_turn(chat)
+    first = chat.tokenizer.encode(mark, add_special_tokens=False)[0]
+    end = first if first in chat.tokenizer.added_tokens_decoder else None
     prompts: list[str] = []
     for attempt in range(ATTEMPTS):
         samples = (count - len(prompts)) * 5 // 4 + 8
         generations = engine.generate([start] * samples, Sampling(MAX_PROMPT_TOKENS, seed=seed * 1000 + attempt))
-        prompts = filter_prompts([*prompts, *(chat.text(g.tokens) for g in generations if g.finished)])
+        prompts = filter_prompts([*prompts, *(_user_text(chat, g, mark, end) for g in generations)])
         if len(prompts) >= count:
             break
     if len(prompts) < min(count, MIN_PROMPTS):
@@ -90,20 +92,31 @@ def cached_prompts(folder: Path, weights: str, count: int, seed: int, open_base:
     return list(ContentCache(folder).get_or_write("prompts", f"{weights}/{count}/{seed}", write))
 
 
-def user_turn(chat: Chat) -> list[int]:
-    """The token ids after which the user's text begins."""
+def user_turn(chat: Chat) -> tuple[list[int], str]:
+    """The token ids after which the user's text begins, and the first line that the template prints behind it."""
     if not chat.tokenizer.chat_template:
         raise RecoverError(
             "The base has no chat template, so it cannot write prompts. Give a file of prompts with --prompts."
         )
-    rendered = apply_template(chat.tokenizer, [{"role": "user", "content": PLACEHOLDER}], tokenize=False)
-    before, placeholder, _ = rendered.partition(PLACEHOLDER)
+    message = {"role": "user", "content": PLACEHOLDER}
+    rendered = apply_template(chat.tokenizer, [message], tokenize=False, add_generation_prompt=True)
+    before, placeholder, behind = rendered.partition(PLACEHOLDER)
     if not placeholder:
         raise RecoverError(
             "The chat template of the base hides where a user turn begins, so the base cannot write prompts. "
             "Give a file of prompts with --prompts."
         )
-    return list(chat.tokenizer(before, add_special_tokens=False)["input_ids"])
+    mark = behind.strip().partition("\n")[0] or PLACEHOLDER
+    return list(chat.tokenizer(before, add_special_tokens=False)["input_ids"]), mark
+
+
+def _user_text(chat: Chat, generation: Generation, mark: str, end: int | None) -> str:
+    """The text before the mark, by its token or in words: many bases go on with an answer. "" if it was cut off."""
+    tokens = generation.tokens
+    if end in tokens:
+        return chat.text(tokens[: tokens.index(end)])
+    text, found, _ = chat.text(tokens).partition(mark)
+    return text if generation.finished or found else ""
 
 
 def _from_hub(reference: str) -> list[ChatPrompt]:

@@ -1,14 +1,20 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import GenerationConfig
 
-from pipelines.synthetic.prompts import filter_prompts, read_prompts, write_prompts
+from pipelines.synthetic.prompts import filter_prompts, read_prompts, user_turn, write_prompts
+from recovery.engines import Generation
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
+from recovery.models.chat_template import Chat
 from recovery.models.students import load_student
+from tests.chat_families import FAMILIES, GLM_4_9B, MISTRAL_7B, Family
+from tests.chats import exchange
 from tests.models import tiny_student
 
 
@@ -35,6 +41,19 @@ def test_a_base_that_cannot_write_prompts_says_what_to_do(tmp_path: Path) -> Non
     student = tiny_student(tmp_path, template=None)
     with pytest.raises(RecoverError, match="--prompts"):
         write_prompts(TransformersEngine(student), student.chat, 200)
+
+
+@pytest.mark.parametrize("family", [FAMILIES["llama3"], FAMILIES["olmo2"], MISTRAL_7B, GLM_4_9B])
+def test_a_prompt_ends_where_the_template_goes_on(family: Family) -> None:
+    tokenizer = family.tokenizer()
+    chat = Chat.from_tokenizer(tokenizer, GenerationConfig(eos_token_id=tokenizer.convert_tokens_to_ids(family.eos)))
+    start, _ = user_turn(chat)
+    names = [f"Name river {number}." for number in range(20)]
+    written = [chat.conversation(exchange(name, "The Nile"))[0][len(start) :] for name in names]
+    ends = [next((i for i, id in enumerate(row) if id in chat.eos_ids), 150) for row in written]
+    replies = [Generation(row[: end + 1], [], end < 150) for row, end in zip(written, ends, strict=True)]
+    engine = SimpleNamespace(generate=lambda prompts, sampling: replies)
+    assert write_prompts(engine, chat, 20) == names  # type: ignore[arg-type]
 
 
 def test_prompts_of_a_data_set_are_read_by_field_and_filtered(monkeypatch: pytest.MonkeyPatch) -> None:
