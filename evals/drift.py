@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from evals.results import Item, Metric, Result, item_key
-from evals.subject import Answer, MeteredEngine, Subject, strip_thinking, with_cost_meter
+from evals.subject import Answer, MeteredEngine, Subject, with_cost_meter
 from evals.suites.instruction_following import Prompt, judge
 from evals.suites.knowledge import Question, matches_reference
 from evals.suites.training_texts import WINDOW
@@ -114,7 +114,7 @@ def measure_diversity(
     ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt.text)] * samples]
     generations = subject.engine.generate(ids, Sampling(DIVERSITY_TOKENS, temperature=1.0))
     groups = [generations[i * samples : (i + 1) * samples] for i in range(len(prompts))]
-    items = [_item(subject, prompt, group) for prompt, group in zip(prompts, groups, strict=True)]
+    items = [_item(subject, *row) for row in zip(prompts, ids[::samples], groups, strict=True)]
     metrics = {
         f"pass@{samples}": Metric.from_values([float(item.passed) for item in items]),
         "pass@1": Metric.from_values([sum(item.verdicts["passed"]) / samples for item in items]),
@@ -130,8 +130,8 @@ def measure_diversity(
     return Result("diversity", "drift", data, metrics, items, settings, *cost())
 
 
-def _item(subject: Subject, prompt: Prompt | Question, group: list[Generation]) -> Item:
-    replies = [Answer(strip_thinking(subject.chat.text(g.tokens)), g.finished) for g in group]
+def _item(subject: Subject, prompt: Prompt | Question, tokens: list[int], group: list[Generation]) -> Item:
+    replies = [Answer(subject.reply_text(tokens, g.tokens), g.finished) for g in group]
     passed = [_passes(prompt, reply) for reply in replies]
     counts = Counter(reply.text for reply in replies)
     shares = [count / len(replies) for count in counts.values()]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from evals.results import Tokens
 from recovery.engines import Engine, Generation, Sampling, continue_loop
-from recovery.models.chat_template import Chat, Message, apply_template
+from recovery.models.chat_template import THINK_END, THINK_START, Chat, Message, apply_template
 from recovery.models.students import Student
 
-THINK_START, THINK_END = "<think>", "</think>"
+THINK_TOKENS = 16  # more than the last ones of a prompt that begins the thinking
 MIN_LOGPROB = -100.0  # floor for impossible tokens (or NaN), which would otherwise dominate a sum
 
 
@@ -63,18 +63,23 @@ class Subject:
         sampling = Sampling(max_new_tokens, temperature, end_loops=end_loops, with_logprobs=False)
         generations = self.engine.generate(prompts, sampling)
         answers = []
-        for generation in generations:
+        for prompt, generation in zip(prompts, generations, strict=True):
             is_cut = end_loops and not generation.finished
             tokens = continue_loop(generation.tokens, max_new_tokens) if is_cut else generation.tokens
-            answers.append(Answer(strip_thinking(self.chat.text(tokens)), generation.finished))
+            answers.append(Answer(self.reply_text(prompt, tokens), generation.finished))
         return answers
 
+    def reply_text(self, prompt: list[int], reply: list[int]) -> str:
+        """The text of a reply without its thinking, which some templates begin at the end of the prompt."""
+        before = self.chat.tokenizer.decode(prompt[-THINK_TOKENS:]).rstrip()
+        return strip_thinking(self.chat.text(reply), is_open=before.endswith(THINK_START))
 
-def strip_thinking(text: str) -> str:
-    """Return the text after the thinking; empty if the thinking never ended."""
+
+def strip_thinking(text: str, *, is_open: bool = False) -> str:
+    """Return the text after the thinking; empty if the thinking never ended. If `is_open`, the prompt began it."""
     if THINK_END in text:
         return text.rpartition(THINK_END)[2].lstrip()
-    return "" if text.lstrip().startswith(THINK_START) else text
+    return "" if is_open or text.lstrip().startswith(THINK_START) else text
 
 
 def sum_logprobs(values: Iterable[float]) -> float:

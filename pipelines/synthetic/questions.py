@@ -13,7 +13,7 @@ from typing import Any
 
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
-from evals.subject import Subject, strip_thinking
+from evals.subject import Subject
 from evals.suites.answer_grading import count_words, normalized_words
 from evals.suites.knowledge import Question, matches_reference
 from pipelines.documents.corpus import Corpus
@@ -168,7 +168,8 @@ def generate_questions(
     while batch := list(islice(remaining, BATCH if counts.passages else FIRST_BATCH)):
         prompts = [subject.chat.prompt(QUESTION_PROMPT.format(passage=text, count=PER_PASSAGE)) for _, text in batch]
         sampling = Sampling(MAX_REPLY_TOKENS, temperature=0.7, seed=(seed * 1_000_003 + counts.passages) % 2**31)
-        replies = [strip_thinking(subject.chat.text(g.tokens)) for g in subject.engine.generate(prompts, sampling)]
+        written = zip(prompts, subject.engine.generate(prompts, sampling), strict=True)
+        replies = [subject.reply_text(prompt, generation.tokens) for prompt, generation in written]
         drafts = [
             draft
             for passage, reply in zip(batch, replies, strict=True)

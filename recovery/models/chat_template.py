@@ -1,6 +1,7 @@
 """Chats as tokens: rendering, so that student, teacher and evaluation use the same ids; the special tokens that end a
 document or a turn; and whether two models read the same tokens."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,8 @@ DOCUMENT_ENDS = (  # as pre-training corpora are joined with
     "<EOS_TOKEN>",
 )
 REPLY = "Certainly"
+THINK_START, THINK_END = "<think>", "</think>"
+THINK_PREFIX = re.compile(rf"{THINK_START}(\s*{THINK_END})?\s*\Z")
 DATE = datetime(2024, 7, 26)  # what templates print as today's date: a run has to read the same prompts on any day
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 
@@ -101,8 +104,9 @@ class Chat:
                 continue
             before = self._render(messages[:i], tools, add_generation_prompt=True)
             after = self._render(messages[: i + 1], tools, add_generation_prompt=False)
-            if after[: len(before)] != before and (behind := self._text_behind(messages, i, tools)) is not None:
-                after = before + self.tokenizer.encode(behind, add_special_tokens=False)  # its start made one token
+            if after[: len(before)] != before and (texts := self._texts_of_turn(messages, i, tools)):
+                before, behind = (self.tokenizer.encode(text, add_special_tokens=False) for text in texts)
+                after = before + behind  # the start of the reply made one token with its prompt
             if after[: len(before)] != before:
                 raise RecoverError(
                     "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
@@ -133,8 +137,9 @@ class Chat:
         tokens = tokens[:-1] if tokens and tokens[-1] in self.eos_ids else tokens
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def _text_behind(self, messages: list[Message], turn: int, tools: list[Any] | None) -> str | None:
-        """What the template prints for this turn of the assistant; None where it then prints others in another way."""
+    def _texts_of_turn(self, messages: list[Message], turn: int, tools: list[Any] | None) -> tuple[str, str] | None:
+        """What the template prints before this turn of the assistant, and for it; None where it then prints others in
+        another way. The thinking that it begins in a prompt is left out where it prints the reply without."""
         before, after = (
             apply_template(
                 self.tokenizer,
@@ -146,7 +151,9 @@ class Chat:
             )
             for turns, is_prompt in ((messages[:turn], True), (messages[: turn + 1], False))
         )
-        return str(after.removeprefix(before)) if after.startswith(before) else None
+        if not after.startswith(before):
+            before = THINK_PREFIX.sub("", before)
+        return (before, after.removeprefix(before)) if after.startswith(before) else None
 
     def _render(self, messages: list[Message], tools: list[Any] | None, *, add_generation_prompt: bool) -> list[int]:
         if not self.tokenizer.chat_template:

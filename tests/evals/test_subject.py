@@ -23,6 +23,14 @@ def test_thinking_is_stripped(text: str, expected: str) -> None:
     assert strip_thinking(text) == expected
 
 
+@pytest.mark.parametrize(("reply", "text"), [("Is it Paris? Or", ""), ("Is it?\n</think>\n\nParis.", "Paris.")])
+def test_a_thought_that_the_prompt_begins_is_no_answer(reply: str, text: str) -> None:
+    prompt = list(map(ord, "<user>Of France?<assistant><think>\n"))
+    [answer] = fake_subject(reply).complete([prompt], 99)
+    assert answer.text == text
+    assert fake_subject(reply).answer(["What does <think> mean?"], 99)[0].text == (text or reply)
+
+
 def test_thinking_is_disabled_if_the_template_supports_it() -> None:
     plain, thinking = fake_subject("a"), fake_subject("a", template="has enable_thinking")
     assert plain.prompt_text("hi") == "<user>hi<assistant>"

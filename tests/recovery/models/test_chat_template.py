@@ -32,6 +32,12 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
         chat(last_two_turns).conversation(CONVERSATION)
 
 
+@pytest.mark.parametrize("template", [THINKING, CHATML + "{% if add_generation_prompt %}<think>\n{% endif %}"])
+def test_a_template_may_begin_the_thinking_in_a_prompt(template: str) -> None:
+    tokens, targets = chat(template).conversation(CONVERSATION)
+    assert (tokens, targets) == chat().conversation(CONVERSATION)
+
+
 def test_a_template_with_todays_date_reads_the_same_on_any_day(tmp_path: Path) -> None:
     dated = chat("<|im_start|>system\n{{ strftime_now('%d %b %Y') }}<|im_end|>\n" + CHATML)
     subject = Subject(TransformersEngine(tiny_student(tmp_path)), dated)
