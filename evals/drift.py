@@ -7,6 +7,7 @@ predict forgetting. Reverse KL and rewards narrow the distribution, which greedy
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -68,7 +69,8 @@ def question_samples(chat: Chat, questions: Sequence[Question]) -> list[Sample]:
 def passage_samples(chat: Chat, passages: Sequence[str]) -> list[Sample]:
     """Samples of passages as documents, with every token after the first as a target."""
     start = [] if chat.document_bos is None else [chat.document_bos]
-    rows = [[*start, *chat.tokenizer.encode(text, add_special_tokens=False)][:WINDOW] for text in passages]
+    encode = partial(chat.tokenizer.encode, add_special_tokens=False, split_special_tokens=True)
+    rows = [[*start, *encode(text)][:WINDOW] for text in passages]
     return [Sample.behind(ids[:1], ids[1:]) for ids in rows if len(ids) > 1]
 
 

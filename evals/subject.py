@@ -33,8 +33,8 @@ class Subject:
         return self.chat.thinking
 
     def encode(self, text: str) -> list[int]:
-        """Tokenize plain text without special tokens."""
-        return list(self.chat.tokenizer.encode(text, add_special_tokens=False))
+        """Tokenize plain text as training does: without special tokens, and the name of one is text."""
+        return list(self.chat.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
     def prompt_text(self, messages: list[Message] | str, *, add_generation_prompt: bool = True) -> str:
         """Render a prompt through the chat template as text, for harnesses that pass prompts as strings."""

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError
@@ -114,16 +115,23 @@ class Chat:
                 )
             if before[: len(tokens)] != tokens:
                 targets = []
-            # What the template prints after the reply's EOS, such as a newline, the model never has to generate.
+            # What the template prints after the reply's EOS, such as a newline, the model never has to generate. The
+            # reply itself may name that token.
             reply = after[len(before) :]
-            end = next((i for i, token in enumerate(reply) if token in self.eos_ids), len(reply))
-            reply = reply[: end + 1]
+            ends = [i for i, token in enumerate(reply) if token in self.eos_ids]
+            reply = reply[: ends[-self._ends :][0] + 1] if ends else reply
             is_learned = learned(message) and any(t not in self.eos_ids for t in reply)
             targets += [False] * (len(before) - len(targets)) + [is_learned] * len(reply)
             tokens = before + reply
         if not any(targets):
             raise RecoverError("A conversation needs at least one assistant turn with text to train on. Add one.")
         return tokens, targets
+
+    @cached_property
+    def _ends(self) -> int:
+        """How many tokens that end a turn the template prints behind a reply: Phi-3's has two behind the last."""
+        behind = self.tokenizer.encode(_rendered(self.tokenizer).rpartition(REPLY)[2], add_special_tokens=False)
+        return max(1, sum(token in self.eos_ids for token in behind))
 
     def left_out(self, messages: list[Message], tools: list[Any] | None = None) -> list[str]:
         """What the template has no place for: "tools", or the "tool calls" of turns."""

@@ -20,7 +20,7 @@ class LetterTokenizer:
     bos_token, bos_token_id, pad_token_id = None, None, 0
     name_or_path, model_max_length = "letters", 10**30
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = True, **options: Any) -> list[int]:
         return [ord(letter) for letter in text]
 
     def decode(self, tokens: Sequence[int], skip_special_tokens: bool = False, **options: Any) -> str:

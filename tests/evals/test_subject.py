@@ -1,10 +1,12 @@
 import pytest
 
 from evals.results import Metric, Result, Tokens
-from evals.subject import strip_thinking, with_cost_meter
+from evals.subject import Subject, strip_thinking, with_cost_meter
 from evals.suites.knowledge import Question, measure_questions
 from recovery.engines import Sampling
+from recovery.models.chat_template import Chat
 from tests.evals.fakes import fake_subject
+from tests.models import tiny_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,13 @@ def test_a_thought_that_the_prompt_begins_is_no_answer(reply: str, text: str) ->
     [answer] = fake_subject(reply).complete([prompt], 99)
     assert answer.text == text
     assert fake_subject(reply).answer(["What does <think> mean?"], 99)[0].text == (text or reply)
+
+
+def test_the_name_of_a_special_token_in_a_passage_is_text() -> None:
+    tokenizer = tiny_tokenizer()
+    tokens = Subject(fake_subject("").engine, Chat.from_tokenizer(tokenizer)).encode("A turn ends with <|im_end|>.")
+    assert not set(tokens) & set(tokenizer.all_special_ids)
+    assert tokenizer.decode(tokens) == "A turn ends with <|im_end|>."
 
 
 def test_thinking_is_disabled_if_the_template_supports_it() -> None:

@@ -12,6 +12,7 @@ from recovery.lab import BASE
 from recovery.models.chat_template import DATE, Chat, added_tokens, check_same_tokenizer, document_ends, turn_end
 from recovery.models.students import load_chat
 from tests.chat_families import CONVERSATION, FAMILIES, UNNAMED, Family
+from tests.chats import exchange
 from tests.models import BOS, CHATML, bytewise, tiny_student, tiny_tokenizer
 
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
@@ -135,6 +136,14 @@ def test_the_text_of_a_reply_has_no_stop_token(family: Family) -> None:
     chat = chat_of(family)
     reply = chat.tokenizer.encode("hello", add_special_tokens=False)
     assert {chat.text([*reply, end]) for end in chat.eos_ids} == {"hello"}
+
+
+@families
+def test_a_reply_that_names_the_end_of_a_turn_goes_on_behind_it(family: Family) -> None:
+    chat = chat_of(family)
+    end = chat.tokenizer.decode([turn_end(chat.tokenizer)])
+    tokens, _ = chat.conversation(exchange("How does a turn end?", f"With {end}, as every turn does."))
+    assert chat.tokenizer.decode(tokens).endswith(f"With {end}, as every turn does.{end}")
 
 
 @pytest.mark.parametrize("family", [f for name, f in FAMILIES.items() if name != "qwen3"])
