@@ -161,8 +161,9 @@ def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed
     """Sample different texts from the start of a document, and drop chats. Fewer than `count` if the model repeats
     itself or writes too many chats."""
     start, tokenizer = [chat.document_start], chat.tokenizer
-    # Special and added tokens, which documents do not contain.
-    chat_tokens = {*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()}
+    # Special and added tokens, which documents do not contain. Gemma's line breaks are added tokens as well.
+    added = {id for id in tokenizer.get_added_vocab().values() if tokenizer.decode([id]).strip()}
+    chat_tokens = {*tokenizer.all_special_ids, *added}
     texts: dict[str, None] = {}  # in order, without duplicates
     for attempt in range(ATTEMPTS):
         attempt_seed = 2 * (seed * ATTEMPTS + attempt)

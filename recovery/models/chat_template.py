@@ -215,9 +215,10 @@ def document_ends(tokenizer: Any) -> tuple[int, ...]:
 
 
 def turn_end(tokenizer: Any) -> int | None:
-    """The special token that the chat template writes behind a reply."""
+    """The special token that the chat template writes behind a reply. White space is none, though it may be added."""
     behind, special = _rendered(tokenizer).rpartition(REPLY)[2], set(_special_tokens(tokenizer).values())
-    return next((id for id in tokenizer.encode(behind, add_special_tokens=False) if id in special), None)
+    ids = [id for id in tokenizer.encode(behind, add_special_tokens=False) if id in special]
+    return next((id for id in ids if tokenizer.decode([id]).strip()), None)
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:

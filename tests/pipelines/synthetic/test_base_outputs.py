@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import AddedToken
 
 from evals.subject import Subject
 from pipelines.job import Job
@@ -99,6 +100,12 @@ def test_documents_are_accepted_and_chats_are_not(chat: Chat) -> None:
     turns_into_chat = "The ferry sails at nine and then<|im_start|>user\nsays something of its own to us."
     texts = generate_texts(Pages(chat, [*PAGES, *rejected, turns_into_chat, PAGES[0]]), chat, 25, 200, seed=0)
     assert sorted(texts) == sorted(PAGES)
+
+
+def test_a_text_may_have_line_breaks_that_are_added_tokens(chat: Chat) -> None:
+    chat.tokenizer.add_tokens([AddedToken("\n", special=False, normalized=False)])
+    pages = [f"{PAGE.format(i)}\nAnd back again." for i in range(20)]
+    assert sorted(generate_texts(Pages(chat, pages), chat, 20, 200, seed=0)) == sorted(pages)
 
 
 def test_a_text_that_is_cut_off_ends_with_a_full_sentence(chat: Chat) -> None:

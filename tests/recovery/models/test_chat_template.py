@@ -3,6 +3,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
 from evals.subject import Subject
@@ -162,6 +163,12 @@ def test_what_a_template_writes_behind_the_end_of_a_turn_is_no_target() -> None:
     replies = [token for token, target in zip(tokens, targets, strict=True) if target]
     assert chat.tokenizer.decode(replies) == "hello<|im_end|>farewell<|im_end|>"
     assert chat.separator not in tokens
+
+
+def test_white_space_that_is_an_added_token_ends_no_turn() -> None:
+    tokenizer = tiny_tokenizer(template="{% for m in messages %}{{ m.content }}\n\n<|im_end|>{% endfor %}")
+    tokenizer.add_tokens([AddedToken("\n\n", special=False, normalized=False)])
+    assert turn_end(tokenizer) == tokenizer.eos_token_id
 
 
 def test_the_labs_separator_and_stop_tokens_are_those_that_it_was_trained_with() -> None:
