@@ -94,7 +94,8 @@ class TurnEnds:
 
 def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache | None = None) -> TurnEnds:
     """Read the files of both, let both reply to the same prompts, and name what is wrong."""
-    files, base_files = StopFiles.of(model), StopFiles.of(base) if base else None
+    base_files = StopFiles.of(base) if base else None
+    files = StopFiles.of(model, base_files)
     if base:
         check_same_vocabulary(load_chat(model), load_chat(base))
     if not files.tokens.chat_template:  # it cannot be asked anything

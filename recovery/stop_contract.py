@@ -33,10 +33,12 @@ class StopFiles:
     tokens: Any  # the tokenizer, for names
 
     @classmethod
-    def of(cls, reference: str) -> "StopFiles":
+    def of(cls, reference: str, base: "StopFiles | None" = None) -> "StopFiles":
+        """With a base, replies may also end where the base's generation config stops."""
         tokenizer = load_chat(reference).tokenizer
         ends = generation_ends(reference)
-        return cls(tokenizer.eos_token_id, ends, turn_end(tokenizer), tokenizer.pad_token_id, tokenizer)
+        end = turn_end(tokenizer, {*ends, *(base.generation if base else ())})
+        return cls(tokenizer.eos_token_id, ends, end, tokenizer.pad_token_id, tokenizer)
 
     @property
     def stops(self) -> tuple[int, ...]:

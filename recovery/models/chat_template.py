@@ -2,7 +2,7 @@
 document or a turn; and whether two models read the same tokens."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -27,6 +27,7 @@ THINK_START, THINK_END = "<think>", "</think>"
 THINK_PREFIX = re.compile(rf"{THINK_START}(\s*{THINK_END})?\s*\Z")
 DATE = datetime(2024, 7, 26)  # what templates print as today's date: a run has to read the same prompts on any day
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
+USER: Message = {"role": "user", "content": "Name a metal."}
 
 
 def learned(message: Message) -> bool:
@@ -119,7 +120,10 @@ class Chat:
             # reply itself may name that token.
             reply = after[len(before) :]
             ends = [i for i, token in enumerate(reply) if token in self.eos_ids]
-            reply = reply[: ends[-self._ends :][0] + 1] if ends else reply
+            if not self._ends:
+                reply += self._start_of_next(messages, i, tools, len(after))
+            elif ends:
+                reply = reply[: ends[-self._ends :][0] + 1]
             is_learned = learned(message) and any(t not in self.eos_ids for t in reply)
             targets += [False] * (len(before) - len(targets)) + [is_learned] * len(reply)
             tokens = before + reply
@@ -130,8 +134,17 @@ class Chat:
     @cached_property
     def _ends(self) -> int:
         """How many tokens that end a turn the template prints behind a reply: Phi-3's has two behind the last."""
-        behind = self.tokenizer.encode(_rendered(self.tokenizer).rpartition(REPLY)[2], add_special_tokens=False)
-        return max(1, sum(token in self.eos_ids for token in behind))
+        _, reply, behind = _rendered(self.tokenizer).rpartition(REPLY)
+        return sum(t in self.eos_ids for t in self.tokenizer.encode(behind, add_special_tokens=False)) if reply else 1
+
+    def _start_of_next(self, messages: list[Message], turn: int, tools: list[Any] | None, length: int) -> list[int]:
+        """The token that begins the next turn, behind `length` others, if replies end there, as GLM's do."""
+        if turn + 1 < len(messages):
+            start = self._render(messages[: turn + 2], tools, add_generation_prompt=False)[length : length + 1]
+        else:
+            end = None if messages[turn].get("tool_calls") else turn_end(self.tokenizer, self.eos_ids)
+            start = [] if end is None else [end]
+        return [token for token in start if token in self.eos_ids]
 
     def left_out(self, messages: list[Message], tools: list[Any] | None = None) -> list[str]:
         """What the template has no place for: "tools", or the "tool calls" of turns."""
@@ -214,11 +227,17 @@ def document_ends(tokenizer: Any) -> tuple[int, ...]:
     return (int(eos), *others)
 
 
-def turn_end(tokenizer: Any) -> int | None:
-    """The special token that the chat template writes behind a reply. White space is none, though it may be added."""
+def turn_end(tokenizer: Any, stops: Collection[int] = ()) -> int | None:
+    """The special token that the chat template writes behind a reply. White space is none, though it may be added.
+
+    Where it writes none, it may be the token that begins the user's next turn, if that is one of `stops`."""
     behind, special = _rendered(tokenizer).rpartition(REPLY)[2], set(_special_tokens(tokenizer).values())
     ids = [id for id in tokenizer.encode(behind, add_special_tokens=False) if id in special]
-    return next((id for id in ids if tokenizer.decode([id]).strip()), None)
+    end = next((id for id in ids if tokenizer.decode([id]).strip()), None)
+    if end is not None or not stops:
+        return end
+    behind = _rendered(tokenizer, USER).rpartition(REPLY)[2]
+    return next((id for id in tokenizer.encode(behind, add_special_tokens=False)[:1] if id in stops), None)
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
@@ -227,9 +246,9 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
     return {str(token): id for id, token in tokenizer.added_tokens_decoder.items()} | dict(roles)
 
 
-def _rendered(tokenizer: Any) -> str:
-    """A conversation of one turn each; empty where the template renders none."""
-    messages = [{"role": "user", "content": "Name a metal."}, {"role": "assistant", "content": REPLY}]
+def _rendered(tokenizer: Any, *more: Message) -> str:
+    """A conversation of one turn each, and `more`; empty where the template renders none."""
+    messages = [USER, {"role": "assistant", "content": REPLY}, *more]
     try:
         return str(apply_template(tokenizer, messages, tokenize=False)) if tokenizer.chat_template else ""
     except (TemplateError, ValueError, TypeError, KeyError):

@@ -11,7 +11,16 @@ from recovery.engines import Generation
 from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat, load_student
-from recovery.stop_contract import Fault, ReplyEnds, StopFiles, measured_fault, missing_end, probability_of_ending
+from recovery.stop_contract import (
+    Fault,
+    ReplyEnds,
+    StopFiles,
+    file_faults,
+    measured_fault,
+    missing_end,
+    probability_of_ending,
+)
+from tests.chat_families import GLM_4_9B
 from tests.models import change_json
 from tests.stop_contracts import (
     END,
@@ -113,6 +122,16 @@ def test_the_end_of_the_base_counts_where_the_template_has_none(folder: Path) ->
     assert load_chat(str(folder)).eos_ids == {SEPARATOR, END}, "the tokenizer's EOS still ends replies"
     assert missing_end(files, base) == END
     assert missing_end(files) is None
+
+
+def test_a_template_that_ends_a_turn_with_the_next_one_is_no_fault(tmp_path: Path) -> None:
+    model, base = (GLM_4_9B.save(tmp_path / name) for name in ("model", "base"))
+    files = StopFiles.of(str(base))
+    assert file_faults(files) == []
+    change_json(model / "generation_config.json", eos_token_id=0)
+    (fault,) = file_faults(StopFiles.of(str(model), files), files)
+    assert "<|user|>" in fault.what
+    assert "Set eos_token_id" in fault.cure
 
 
 def test_a_template_that_lost_the_end_behind_replies_only_is_another_template(folder: Path) -> None:

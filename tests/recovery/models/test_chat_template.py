@@ -12,7 +12,7 @@ from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.chat_template import DATE, Chat, added_tokens, check_same_tokenizer, document_ends, turn_end
 from recovery.models.students import load_chat
-from tests.chat_families import CONVERSATION, FAMILIES, UNNAMED, Family
+from tests.chat_families import CONVERSATION, FAMILIES, GLM_4_9B, UNNAMED, Family
 from tests.chats import exchange
 from tests.models import BOS, CHATML, bytewise, tiny_student, tiny_tokenizer
 
@@ -163,6 +163,17 @@ def test_what_a_template_writes_behind_the_end_of_a_turn_is_no_target() -> None:
     replies = [token for token, target in zip(tokens, targets, strict=True) if target]
     assert chat.tokenizer.decode(replies) == "hello<|im_end|>farewell<|im_end|>"
     assert chat.separator not in tokens
+
+
+def test_a_turn_ends_where_the_next_one_begins_if_replies_stop_there() -> None:
+    chat = chat_of(GLM_4_9B)
+    user, called = chat.tokenizer.convert_tokens_to_ids(["<|user|>", "<|observation|>"])
+    assert turn_end(chat.tokenizer, chat.eos_ids) == user
+    assert turn_end(chat.tokenizer, {called}) is None
+    result = {"role": "observation", "content": "7"}
+    tokens, targets = chat.conversation([*CONVERSATION, result, {"role": "assistant", "content": "seven"}])
+    replies = [token for token, target in zip(tokens, targets, strict=True) if target]
+    assert chat.tokenizer.decode(replies) == "hello<|user|>farewell<|observation|>seven<|user|>"
 
 
 def test_white_space_that_is_an_added_token_ends_no_turn() -> None:
