@@ -97,7 +97,7 @@ def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache |
     base_files = StopFiles.of(base) if base else None
     files = StopFiles.of(model, base_files)
     if base:
-        check_same_vocabulary(load_chat(model), load_chat(base))
+        check_same_vocabulary(load_chat(model), load_chat(base), is_base=True)
     if not files.tokens.chat_template:  # it cannot be asked anything
         return TurnEnds(files, None, base_files, None, file_faults(files, base_files))
     replies = BaseReplies.of(base, cache) if base and base_files and base_files.tokens.chat_template else None

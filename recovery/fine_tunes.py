@@ -80,7 +80,7 @@ def compare_chats(model: Chat, base: Chat) -> tuple[int, bool]:
             "The fine-tune has no chat template, so it cannot be asked anything. Copy the base's chat template "
             "(chat_template.jinja, or chat_template in tokenizer_config.json) into its folder."
         )
-    check_same_vocabulary(model, base)
+    check_same_vocabulary(model, base, is_base=True)
     return added_tokens(model, base), not same_chat_template(model, base)
 
 

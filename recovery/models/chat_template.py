@@ -281,18 +281,29 @@ def check_same_tokenizer(student: Chat, teacher: Chat) -> None:
         )
 
 
-def check_same_vocabulary(student: Chat, teacher: Chat) -> None:
-    """Raise unless all of the teacher's tokens have the same ids in the student's tokenizer.
+def check_same_vocabulary(student: Chat, teacher: Chat, *, is_base: bool = False) -> None:
+    """Raise unless all of the teacher's tokens, or the base's, have the same ids in the student's tokenizer.
 
-    The student may have more tokens behind them, as after a fine-tune that added some."""
+    The student may have more tokens behind them, and new names for special ones, as after a fine-tune that uses
+    reserved tokens."""
     ours, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     size = 1 + max(theirs.values())
     common = {token: id for token, id in ours.items() if id < size}
-    if common != theirs:
-        differing = min(token for token, _ in common.items() ^ theirs.items())
+    special, its_special = (set(_special_tokens(chat.tokenizer).values()) for chat in (student, teacher))
+    renamed = special & its_special
+    differing = [
+        token
+        for token, id in common.items() ^ theirs.items()
+        if id not in renamed or (token in ours and token in theirs)  # which has moved
+    ]
+    if differing:
+        who = "The model and its base" if is_base else "Teacher and student"
+        cure = (
+            "Name the model that it came from with --base" if is_base else "Choose a teacher of the same model family"
+        )
         raise RecoverError(
-            f"Teacher and student have different tokenizers (token {differing!r} differs, {len(theirs)} "
-            f"against {len(ours)} tokens). Choose a teacher of the same model family."
+            f"{who} have different tokenizers (token {min(differing)!r} differs, {len(theirs)} against {len(ours)} "
+            f"tokens). {cure}."
         )
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,15 @@ from evals.subject import Subject
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
-from recovery.models.chat_template import DATE, Chat, added_tokens, check_same_tokenizer, document_ends, turn_end
+from recovery.models.chat_template import (
+    DATE,
+    Chat,
+    added_tokens,
+    check_same_tokenizer,
+    check_same_vocabulary,
+    document_ends,
+    turn_end,
+)
 from recovery.models.students import load_chat
 from tests.chat_families import CONVERSATION, FAMILIES, GLM_4_9B, UNNAMED, Family
 from tests.chats import exchange
@@ -81,6 +90,20 @@ def test_teachers_with_another_tokenizer_or_template_are_refused() -> None:
     other.tokenizer.add_tokens(["zebra"])
     with pytest.raises(RecoverError, match="different tokenizers"):
         check_same_tokenizer(chat(), other)
+
+
+def test_a_fine_tune_may_rename_reserved_tokens_and_not_move_others() -> None:
+    llama = FAMILIES["llama3"]
+    base = Chat.from_tokenizer(llama.tokenizer())
+
+    def tuned(**names: str) -> Chat:
+        others = [names.get(name.strip("<|>"), name) for name in llama.others]
+        return Chat.from_tokenizer(replace(llama, others=others).tokenizer())
+
+    check_same_tokenizer(tuned(finetune_right_pad_id="<tool_call>"), base)
+    moved = tuned(start_header_id="<|end_header_id|>", end_header_id="<|start_header_id|>")
+    with pytest.raises(RecoverError, match=r"The model and its base have different tokenizers.*--base"):
+        check_same_vocabulary(moved, base, is_base=True)
 
 
 def test_a_document_starts_with_the_bos_if_the_tokenizer_adds_one() -> None:
