@@ -17,8 +17,9 @@ from pipelines.log import log
 from pipelines.settings.defaults import scheduled, warn_of_few_steps
 from pipelines.settings.schema import Midtrain, split_rows
 from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
+from pipelines.synthetic.gap_questions import gap_questions
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
-from pipelines.training.document_rows import document_rows, training_file_samples
+from pipelines.training.document_rows import conversation_samples, document_rows, training_file_samples
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
@@ -44,6 +45,8 @@ def midtrain(
     texts_share = stage.settings.midtrain.mix.texts
     texts = base.texts(is_default=texts_share == base.defaults.mix.texts) if texts_share else []
     chats = training_file_samples(file, chat) if (file := stage.job.training_file) else []
+    questions = gap_questions(corpus.texts) if corpus and stage.settings.midtrain.gap_questions else []
+    chats += conversation_samples(questions, chat, "questions with gaps")
     if not corpus and not chats:
         raise RecoverError("No conversation has an answer that the chat template can render. Give others.")
     chat_tokens = sum(len(sample.tokens) for sample in chats)
@@ -81,7 +84,8 @@ def midtrain(
     steps = settings.steps(windows + of_chats, rows)
     read = [f"{corpus.files} file{'s' * (corpus.files != 1)}"] if corpus else []
     read += [f"{documents.tokens:,} tokens"] if documents else []
-    read += [f"{len(chats):,} conversations"] if chats else []
+    read += [f"{len(chats) - len(questions):,} conversations"] if file else []
+    read += [f"{len(questions):,} questions on names and numbers"] if questions else []
     log.info(
         f"Mid-training on {', '.join(read)}: "
         f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "
