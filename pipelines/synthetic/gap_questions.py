@@ -6,11 +6,13 @@ the sentence with a gap; the others, of English sentences, have "which year", "h
 
 import re
 from collections.abc import Iterable, Iterator
+from random import Random
 
 from evals.suites.training_texts import NAMES, NUMBER, SENTENCE_START, Conversation
 
 GAP = "____"
 GAP_EVERY = 3
+PER_SENTENCE = 2
 JOINS = tuple("-–—’':/")  # beside a name or number that is a part of another
 MIN_WORDS, MAX_WORDS = 6, 60  # of a sentence: with less it is hardly clear what is asked for
 ENGLISH = re.compile(r"\b(?:the|of|and|in|is|was|has|to)\b")
@@ -26,11 +28,12 @@ YEAR = re.compile(r"1\d{3}|20\d{2}")
 
 
 def gap_questions(texts: Iterable[str]) -> list[Conversation]:
-    """A question and its answer for each name and number of each sentence that can be understood without the others."""
+    """Questions with their answers, at most two about each sentence that can be understood without the others."""
     questions = dict[str, str]()
     for text in texts:
         for sentence in sentences_of(text):
-            for before, answer, after in askable(sentence):
+            parts = askable(sentence)
+            for before, answer, after in Random(sentence).sample(parts, min(PER_SENTENCE, len(parts))):
                 with_gap = len(questions) % GAP_EVERY == 0 or not ENGLISH.search(sentence)
                 questions.setdefault((fill_in if with_gap else ask)(before, answer, after), answer)
     return [
