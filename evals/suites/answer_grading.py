@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 ARTICLES = {"a", "an", "the"}
 HEDGES = {"or", "nor"}  # next to the reference they retract it
@@ -38,7 +39,9 @@ GROUPED = re.compile(
 DECIMAL_COMMA = re.compile(r"(?<!\d)(?<!\d[.,:/^])(?!(?<=[(\[{])\d+,\d+[)\]}])(\d+),(\d+)(?![.,:/^]?\d)")
 # What is written in one word or in several: U.S.A., e-mail, 50 km.
 JOINT = re.compile(r"(?<=\b[^\W\d_])\. ?(?=[^\W\d_]\b)|(?<=[^\W\d_])-(?=[^\W\d_])|(?<=\d) (?=[^\W\d_])")
-LAST_NUMBER = re.compile(r"(?:(?<![\w-])-)?\d+(?:\.\d+)?")  # the hyphen of 3-5 is no minus
+LAST_NUMBER = re.compile(  # the hyphen of 3-5 is no minus, and 1/3 is one number, but no date is
+    r"(?:(?<![\w-])-)?(?:(?<![\d./])\d+/[1-9]\d*(?![\d/]|\.\d)|\d+(?:\.\d+)?)"
+)
 LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
 ZERO_DECIMALS = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; but 12.000, with digit grouping, is not 12
 
@@ -114,7 +117,7 @@ def last_number_matches(reply: str, reference: str) -> bool:
     if right is None:
         return matches(reply, reference)
     numbers = LAST_NUMBER.findall(_plain_numbers(reply))
-    return bool(numbers) and float(numbers[-1]) == right
+    return bool(numbers) and float(Fraction(numbers[-1])) == right
 
 
 def as_number(text: str) -> float | None:

@@ -84,7 +84,8 @@ def parse_prompt(row: Row) -> ChatPrompt:
         raise RecoverError(
             f"{location} has a conversation without a user's turn to reply to. Add one, or drop the line."
         )
-    return ChatPrompt(messages[:end], messages[end:], row)
+    reply = [] if fields.get("label") is False else messages[end:]  # labelled as wrong
+    return ChatPrompt(messages[:end], reply, row)
 
 
 def with_context_of(prompt: ChatPrompt, fields: Sequence[str], recipe: str) -> ChatPrompt:

@@ -30,12 +30,11 @@ YEAR = re.compile(r"1\d{3}|20\d{2}")
 def gap_questions(texts: Iterable[str]) -> list[Conversation]:
     """Questions with their answers, at most two about each sentence that can be understood without the others."""
     questions = dict[str, str]()
-    for text in texts:
-        for sentence in sentences_of(text):
-            parts = askable(sentence)
-            for before, answer, after in Random(sentence).sample(parts, min(PER_SENTENCE, len(parts))):
-                with_gap = len(questions) % GAP_EVERY == 0 or not ENGLISH.search(sentence)
-                questions.setdefault((fill_in if with_gap else ask)(before, answer, after), answer)
+    for sentence in dict.fromkeys(sentence for text in texts for sentence in sentences_of(text)):
+        parts = askable(sentence)
+        for before, answer, after in Random(sentence).sample(parts, min(PER_SENTENCE, len(parts))):
+            with_gap = len(questions) % GAP_EVERY == 0 or not ENGLISH.search(sentence)
+            questions.setdefault((fill_in if with_gap else ask)(before, answer, after), answer)
     return [
         {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
         for question, answer in questions.items()

@@ -162,6 +162,11 @@ def test_f1_equals_squads() -> None:
         ("0,125", "0.125", True),
         (".5", "0.5", True),
         ("It is -.5", "-0.5", True),
+        ("The share is 1/3.", "3", False),
+        ("The share is 1/2.", "0.5", True),
+        ("The share is -1/2.", "-0.5", True),
+        ("On 12/05/2020", "2020", True),
+        ("17 of 0/0", "0", True),
     ],
 )
 def test_the_last_number_is_the_answer(reply: str, answer: str, right: bool) -> None:

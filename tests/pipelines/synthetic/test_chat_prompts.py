@@ -38,6 +38,12 @@ def test_all_turns_up_to_the_reply_are_the_prompt() -> None:
     assert shared.reply[0]["content"] == "Hello"
 
 
+def test_an_answer_that_is_labelled_as_wrong_is_no_reply() -> None:
+    right, wrong = (parse(prompt="Hi", completion="Hello", label=label) for label in (True, False))
+    assert right.reply == [{"role": "assistant", "content": "Hello"}]
+    assert wrong.reply == []
+
+
 @pytest.mark.parametrize(
     "fields",
     [
