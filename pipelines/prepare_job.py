@@ -92,7 +92,7 @@ def check_request(
     check_recipes(settings)
     check_mix(settings, request.mix, request.assignments)
     if request.midtrains:
-        check_midtraining(settings.midtrain.recipe, request.docs, request.conversations)
+        check_midtraining(settings.midtrain, request.docs, request.conversations)
     teacher = parse_teacher(_named_teacher(request, settings))
     if settings.distill.texts and isinstance(teacher, Itself) and request.command != "midtrain":
         raise RecoverError(
