@@ -94,7 +94,8 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
     if _is_short(behaviour) and not _is_left_open(behaviour):
-        yield _more_items(behaviour) or _more_steps(attempt)
+        made_worse = behaviour.get("came_back") is not None and behaviour["came_back"] < 0
+        yield _more_items(behaviour) or (_lower_rate(attempt) if made_worse else None) or _more_steps(attempt)
     if _is_short(retention):
         yield _more_items(retention) or _warm_start(attempt) or _more_texts(attempt) or _more_steps(attempt)
     if any(_is_short(judgement) for judgement in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
@@ -123,6 +124,12 @@ def _more_steps(attempt: Attempt) -> Change:
     if attempt.steps < attempt.planned and attempt.distill("probe_every") and not has_budget:
         return Change("no early stopping", "--set distill.probe_every=", 0)
     return Change("more steps", "--set distill.steps=", max(2 * attempt.steps, attempt.planned))
+
+
+def _lower_rate(attempt: Attempt) -> Change | None:
+    """Where the distillation cost more than it brought back, more of it would cost more."""
+    rate = attempt.distill("learning_rate")
+    return Change("a lower rate", "--set distill.learning_rate=", f"{rate / 4:g}") if rate else None
 
 
 def _fewer_steps(attempt: Attempt) -> Change:

@@ -33,6 +33,7 @@ class Judgement:
     before: float | None = None  # the clean model's score on the same items; of an earlier cycle, that at its end
     of: int | None = None  # items that could have been asked: more than `n` where the verdict was clear before
     differ: float | None = None  # share of the items that only one of the two models passes
+    came_back: float | None = None  # by how much the distillation raised the score, on items that were asked before it
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def judge(
     `can_measure`: whether a higher --limit reaches so many items of a suite."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
-    behaviour = judge_behaviour(gate, clean, recovered)
+    behaviour = replace(judge_behaviour(gate, clean, recovered), came_back=damaged and _rise(damaged, recovered))
     of_documents, of_earlier, retained = others.judgements(gate)
     if behaviour.needed:
         behaviour = replace(behaviour, can_ask_more=can_measure("behaviour", behaviour.needed))
@@ -236,6 +237,12 @@ def behaviour_changes(clean: Result, damaged: Result | None, recovered: Result) 
         counts = f"{len(now.lost):,} lost{most}; {len(now.gained):,} gained"
         lines.append(f"{changed:,} of {now.n:,} verdicts differ from the clean model's: {counts}")
     return tuple(filter(None, lines))
+
+
+def _rise(damaged: Result, recovered: Result) -> float | None:
+    before, after = damaged.passed_by_key(), recovered.passed_by_key()
+    common = before.keys() & after.keys()
+    return sum(after[key] - before[key] for key in common) / len(common) if common else None
 
 
 def _came_back(clean: Result, damaged: Result, recovered: Result) -> str:

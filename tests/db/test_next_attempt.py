@@ -30,6 +30,13 @@ def test_missing_instruction_following_asks_for_more_steps() -> None:
     assert str(advice) == "Try again with more steps: recover distill --teacher base --set distill.steps=120"
 
 
+def test_a_distillation_that_made_it_worse_has_a_lower_rate_next() -> None:
+    attempt = attempt_with(learning_rate=1e-3)
+    assert command(attempt, behaviour=SHORT | {"came_back": -0.02}) == "--set distill.learning_rate=0.00025"
+    assert command(attempt, behaviour=SHORT | {"came_back": 0.02}) == "--set distill.steps=80"
+    assert command(attempt, behaviour=SHORT | {"came_back": None}) == "--set distill.steps=80"
+
+
 def test_the_next_attempt_has_the_settings_that_were_given_but_for_those_that_change() -> None:
     given = {"distill.recipe": "gkd", "distill.steps": 40, "midtrain.epochs": 3, "gate.behaviour_margin": 0.06}
     attempt = replace(attempt_with(recipe="gkd"), given=given)

@@ -343,6 +343,9 @@ def test_it_says_what_came_back_what_flipped_and_of_which_kind() -> None:
     )
     verdict = judge(Gate(), clean, recovered, damaged=damaged)
     assert measure_lines(verdict.as_dict())[0].details[-2:] == lines
+    assert verdict.behaviour.came_back == pytest.approx(0.25)
+    assert judge(Gate(), clean, damaged, damaged=recovered).behaviour.came_back == pytest.approx(-0.25)
+    assert judge(Gate(), clean, recovered).behaviour.came_back is None
     assert behaviour_changes(clean, None, clean) == behaviour_changes(clean, clean, clean) == ()
 
 
