@@ -1,6 +1,7 @@
 """The suites that a base's `recover.json` configures: per suite a comma-separated list of tasks (a task spec)."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def load_suites(base: str | Path) -> dict[str, str]:
     """Resolve the suites and check that every file exists and may be used. Raise RecoverError otherwise."""
     suites, folder = resolve_suites(base), Path(base).absolute()
     files = suite_files(suites)
+    for suite, task_spec in suites.items():
+        names = Counter(Path(task).stem if is_task_file(task) else task for task in task_names(task_spec))
+        if repeated := [name for name, count in names.items() if count > 1]:
+            raise RecoverError(
+                f"The suite {suite} of {folder / 'recover.json'} has two tasks of the name {repeated[0]}, so their "
+                "scores would be mixed up. Rename the file, or drop one."
+            )
     if files and "," in str(folder):
         raise RecoverError(
             f"The folder {folder} has a comma in its path, which separates the tasks of a suite. Rename the folder."

@@ -106,7 +106,7 @@ def parse_task(row: Row) -> Task:
             f'{location} has no list of "checks". Give it one or more objects such as {{"contains": "yes"}}.'
         )
     prompt = "\n".join(message["content"] for message in messages)
-    key = str(fields.get("key", item_key(prompt)))
+    key = item_key(prompt) if fields.get("key") is None else str(fields["key"])
     return Task(key, messages, [_parse_check(location, check, prompt) for check in checks])
 
 
@@ -126,14 +126,15 @@ def _messages(row: Row) -> list[Message]:
 
 
 def _parse_check(location: str, check: dict[str, Any], prompt_text: str) -> tuple[str, Check]:
-    if "instruction" in check:
+    if "instruction" in check and check.keys() <= {"instruction", "kwargs"}:
         kwargs = check.get("kwargs") or {}
         line = {"prompt": prompt_text, "instruction_id_list": [check["instruction"]], "kwargs": [kwargs]}
         prompt: Prompt = parse_prompt((location, line))
         return prompt.instructions[0], lambda answer: judge(prompt, answer).passed
     if len(check) != 1 or next(iter(check)) not in CHECKS:
         raise RecoverError(
-            f"{location} has an unknown check, {check!r}. Use {', '.join(sorted(CHECKS))} or instruction."
+            f"{location} has an unknown check, {check!r}. Use {', '.join(sorted(CHECKS))} or instruction, each in an "
+            "object of its own."
         )
     [(kind, value)] = check.items()
     value_type, passes = CHECKS[kind]

@@ -79,3 +79,9 @@ def test_the_content_id_of_a_yaml_covers_the_files_it_refers_to(tmp_path: Path) 
     assert len(ids) == 5
     sums.write_text("task: [")
     assert content_id(str(sums)) not in ids
+
+
+@pytest.mark.parametrize("tasks", ["general,general.jsonl", "a/own.jsonl,b/own.jsonl", "gsm8k, gsm8k"])
+def test_two_tasks_of_one_name_in_a_suite_are_refused(tmp_path: Path, tasks: str) -> None:
+    with pytest.raises(RecoverError, match="has two tasks of the name"):
+        load_suites(base(tmp_path, retention=tasks))

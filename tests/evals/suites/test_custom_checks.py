@@ -130,6 +130,7 @@ def test_replies_that_reach_the_token_limit(tasks: Path) -> None:
         ({"prompt": "x", "checks": []}, 'has no list of "checks"'),
         ({"prompt": "x", "checks": [{"smiles": True}]}, "has an unknown check"),
         ({"prompt": "x", "checks": [{"json": True, "contains": "a"}]}, "has an unknown check"),
+        ({"prompt": "x", "checks": [{"instruction": "change_case:english_lowercase", "contains": "a"}]}, "of its own"),
         ({"prompt": "x", "checks": [{"max_words": "3"}]}, "Write a whole number."),
         ({"prompt": "x", "checks": [{"max_words": True}]}, "Write a whole number."),
         ({"prompt": "x", "checks": [{"contains": ""}]}, "Write a text."),
@@ -153,6 +154,13 @@ def test_tasks_must_have_different_keys(tmp_path: Path) -> None:
     file.write_text("\n".join([json.dumps({"prompt": "ok", "checks": [{"json": True}]})] * 2))
     with pytest.raises(RecoverError, match="key"):
         read_tasks(file)
+
+
+def test_a_key_of_null_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    rows = [{"key": None, "prompt": prompt, "checks": [{"json": True}]} for prompt in ("one", "two")]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert len({task.key for task in read_tasks(file)}) == 2
 
 
 def test_checks_of_one_task_are_one_group() -> None:
