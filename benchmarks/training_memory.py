@@ -7,20 +7,22 @@ holds is what it has allocated, so neither Python's libraries nor the allocator'
 """
 
 import argparse
+import ctypes
 import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.heap import heap_bytes, measured
 from benchmarks.scripts import script_parser, table
 from pipelines.model_loading import frozen_dtype, load_trained
 from pipelines.settings.schema import Distill, Midtrain, Settings
@@ -40,7 +42,9 @@ from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 from recovery.telemetry import StepMetrics
 from recovery.train import Plan, TrainState
 
+T = TypeVar("T")
 ROW, TOKENS, PASSES, REPLIES = 128, 1024, 3, 16
+LARGE = 2**15  # bytes of a result; asking for the heap takes longer than most smaller operations
 # (hidden, heads, heads of keys and values, width of a head, inner, tied) of the real models.
 SHAPES = {
     "small": (256, 8, 2, 64, 768, False),
@@ -189,10 +193,10 @@ def measure(case: Case, folder: str) -> dict[str, int]:
     prompts = [[3 + i] * MAX_PROMPT_TOKENS for i in range(REPLIES)]
     gc.collect()
     before = heap_bytes()
-    (student, signal, training), loading, _ = measured(begin)
+    (student, signal, training), loading = with_peak(begin)
     step()
-    _, in_a_step, _ = measured(step)
-    _, between, _ = measured(reply)
+    _, in_a_step = with_peak(step)
+    _, between = with_peak(reply)
     model = training.weights.sharded if several else student.model
     state = training.state if several else training
     return {
@@ -215,6 +219,54 @@ def _load(case: Case, path: str) -> tuple[Student, TeacherSignal]:
     teacher = FrozenTeacher(path, dtype=frozen_dtype(path, case.bf16))
     teacher.bind_student(student)
     return student, TeacherSignal(teacher)
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ["arena", "a", "b", "c", "mapped", "d", "e", "used", "f", "g"]]
+
+
+def can_measure() -> bool:
+    """Whether C's library is glibc 2.33 or newer."""
+    try:
+        return bool(_mallinfo()())
+    except (AttributeError, OSError):
+        return False
+
+
+def heap_bytes() -> int:
+    """What this process has allocated and not freed, in all its threads."""
+    state = _mallinfo()()
+    return int(state.used + state.mapped)
+
+
+def with_peak(run: Callable[[], T]) -> tuple[T, int]:
+    """What it returns, and the most bytes on the heap after any operation of torch."""
+    with _HeapPeak() as peak:
+        result = run()
+    gc.collect()
+    return result, peak.bytes
+
+
+class _HeapPeak(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(kind.__name__ == "DTensor" for kind in types):
+            return NotImplemented  # then the operations on its part come here
+        result = operation(*args, **kwargs or {})
+        results = result if isinstance(result, tuple | list) else [result]
+        if any(isinstance(tensor, torch.Tensor) and tensor.nbytes >= LARGE for tensor in results):
+            self.bytes = max(self.bytes, heap_bytes())
+        return result
+
+
+@cache
+def _mallinfo() -> Any:
+    function = ctypes.CDLL(None).mallinfo2
+    function.restype = _Mallinfo
+    return function
 
 
 def _bytes(tensors: Iterable[Any]) -> int:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from transformers import GPT2Config, Qwen3MoeConfig
 
-from benchmarks.heap import can_measure
-from benchmarks.training_memory import PHASES, Case, compare
+from benchmarks.training_memory import PHASES, Case, can_measure, compare
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.resolve import change_recipe
 from pipelines.settings.schema import Settings
