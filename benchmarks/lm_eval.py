@@ -10,20 +10,23 @@ the gap between the two likeliest tokens at the first difference shows whether r
 
 import json
 import os
+import resource
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
 
-from benchmarks.lm_eval_command import Report, run_command, task_file
 from benchmarks.scripts import script_parser, table
 from evals.results import Item, Result
 from evals.subject import Subject
@@ -36,6 +39,18 @@ from recovery.models.students import Student, load_student
 ACCURACIES = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
 Sample = dict[str, Any]  # as lm-eval writes it
 TIE = 1e-3  # nats; float32 sums in another order differ by less
+# The command after one extra line, as lm-eval does not seed the language detector.
+SEEDED = (
+    "import langdetect; langdetect.DetectorFactory.seed = 0; from lm_eval.__main__ import cli_evaluate; cli_evaluate()"
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    results: dict[str, Any]  # the metrics, with lm-eval's names
+    samples: list[dict[str, Any]]  # one per document and filter
+    generating: float  # its own time of the evaluation, including loading the model
+    cpu_seconds: float  # processor time of the whole command; varies less on a shared machine
 
 
 @dataclass(frozen=True)
@@ -99,8 +114,25 @@ class Side:
         return Subject(self.engine, self.student.chat, end_loops=self.args.end_loops)  # lm-eval generates in full
 
     def command(self, task: Path) -> Report:
-        args = self.args
-        return run_command(self.model, task, self.folder, args.items, args.batch_size, args.threads, args.dtype)
+        """`lm_eval run --model hf` with the chat template applied."""
+        args, out = self.args, self.folder / "out"
+        flags = ["--model", "hf", "--model_args", f"pretrained={self.model},dtype={args.dtype}", "--device", "cpu"]
+        flags += ["--tasks", str(task), "--apply_chat_template", "--batch_size", str(args.batch_size)]
+        flags += ["--log_samples", "--output_path", str(out), "--limit", str(args.items)]
+        offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+        environment = os.environ | offline | {"OMP_NUM_THREADS": str(args.threads)}
+        cpu = _cpu_of_children()
+        process = subprocess.run(
+            [sys.executable, "-c", SEEDED, "run", *flags], env=environment, capture_output=True, text=True, check=False
+        )
+        cpu_seconds = _cpu_of_children() - cpu
+        if process.returncode:
+            raise RuntimeError(f"lm_eval failed:\n{process.stderr[-4000:]}")
+        report = json.loads(_newest(out, "results_*.json").read_text())
+        lines = _newest(out, "samples_*.jsonl").read_text().split("\n")
+        samples = [json.loads(line) for line in lines if line]
+        [results] = report["results"].values()
+        return Report(results, samples, float(report["total_evaluation_time_seconds"]), cpu_seconds)
 
 
 @contextmanager
@@ -126,6 +158,26 @@ def copy_without_token_limit(model: str, folder: Path) -> str:
         config.pop("max_new_tokens", None)
         file.write_text(json.dumps(config))
     return str(folder)
+
+
+def task_file(folder: Path, yaml: str, rows: Mapping[str, str | Path]) -> Path:
+    """A task file that runs one of lm-eval's tasks (`gsm8k/gsm8k.yaml`) on local JSONL files, by split."""
+    spec = find_spec("lm_eval")
+    assert spec is not None
+    assert spec.origin is not None
+    original = Path(spec.origin).parent / "tasks" / yaml
+    name = f"{original.stem}_local"
+    files = {split: str(Path(path).absolute()) for split, path in rows.items()}
+    config = {
+        "include": str(original),
+        "task": name,
+        "dataset_path": "json",
+        "dataset_name": None,
+        "dataset_kwargs": {"data_files": files},
+    }
+    file = folder / f"{name}.yaml"
+    file.write_text(json.dumps(config))  # JSON is YAML
+    return file
 
 
 def ifeval(side: Side) -> Comparison:
@@ -264,6 +316,15 @@ def _lab_choices(file: Path, items: int) -> Path:
         )
     file.write_text("\n".join(json.dumps(row) for row in rows))
     return file
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _newest(folder: Path, pattern: str) -> Path:
+    return max(folder.rglob(pattern), key=lambda path: path.stat().st_mtime)
 
 
 if __name__ == "__main__":
