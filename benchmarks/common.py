@@ -2,13 +2,13 @@
 
 import copy
 import os
-import statistics
 import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -36,17 +36,14 @@ def speed_parser(description: str | None, *, steps: int) -> ArgumentParser:
     return parser
 
 
-def random_model(shape: str) -> str:
-    """A folder in /tmp with random bfloat16 weights of a real model's shape and the lab's tokenizer."""
+def model_folder(model: str | None, shape: str | None) -> str:
+    """The model to measure: random weights of a shape (in /tmp, in bfloat16), the given folder, or the lab's base."""
+    if not shape:
+        return model or str(BASE)
     folder = Path(tempfile.gettempdir()) / f"recover-benchmark-{shape}"
     if not (folder / "model.safetensors").is_file():
         REAL_MODELS[shape].save(folder)
     return str(folder)
-
-
-def model_folder(model: str | None, shape: str | None = None) -> str:
-    """The model to measure: random weights of a shape, the given folder, or the lab's base."""
-    return random_model(shape) if shape else model or str(BASE)
 
 
 def perturbed(folder: str, device: str, scale: float = 0.1) -> Student:
@@ -170,7 +167,3 @@ def print_profile(name: str, step: Callable[[], Any]) -> None:
         step()
     order = f"self_{'cuda' if torch.cuda.is_available() else 'cpu'}_time_total"
     print(f"\n{name}\n{profiler.key_averages().table(sort_by=order, row_limit=12)}")
-
-
-def median(values: Sequence[float]) -> float:
-    return float(statistics.median(values))

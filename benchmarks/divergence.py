@@ -11,13 +11,14 @@ import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common import Clock, median
+from benchmarks.common import Clock
 from benchmarks.scripts import in_new_process, script_parser, table
 from recovery.chunked_loss import Head, chunked_loss
 from recovery.objectives import Divergence

@@ -7,6 +7,7 @@ limit of new tokens, and the exact reverse KL. TRL runs without gradient checkpo
 """
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import torch
@@ -16,7 +17,6 @@ from benchmarks.common import (
     Side,
     clone,
     compare_speeds,
-    median,
     model_folder,
     perturbed,
     print_profile,
