@@ -228,24 +228,24 @@ class Study:
         return f"{self.name}-{self.size_name}-{self.hash[:8]}"
 
     @property
-    def arms(self) -> dict[str, WithSettings | None]:
+    def arms(self) -> dict[str, Arm]:
         """All arms in their order, with the clean model and the start."""
-        declared = self.declared
-        return {CLEAN: None, **({START: declared.start} if declared.start else {}), **declared.arms}
+        start = self.declared.start
+        of_start = {START: Arm(command="midtrain", **start.model_dump())} if start else {}
+        return {CLEAN: Arm(command="midtrain"), **of_start, **self.declared.arms}
 
     @property
     def measures_drift(self) -> bool:
         return any(claim.metric in DRIFT_METRICS for claim in self.declared.claims)
 
-    def settings_of(self, arm: WithSettings | None) -> dict[str, Any]:
+    def settings_of(self, arm: WithSettings) -> dict[str, Any]:
         """Settings and flags of an arm or of the start, by their dotted names; flags are `recipe`, `mix` and
         `warm_start`. The arm's own win, then those of the size, then those of all arms. `rate_times` is among them, as
         the rate itself depends on the base."""
         values = flatten(EVERY_ARM)
         for part in (self.declared.common, self.size, arm):
-            if part is not None:
-                flags = {name: getattr(part, name) for name in ("recipe", "mix", "warm_start")}
-                values |= flatten(part.settings) | {name: value for name, value in flags.items() if value is not None}
+            flags = {name: getattr(part, name) for name in ("recipe", "mix", "warm_start")}
+            values |= flatten(part.settings) | {name: value for name, value in flags.items() if value is not None}
         times = getattr(arm, "steps_times", None)
         if times is not None:
             if "distill.steps" not in values:
@@ -264,9 +264,8 @@ def load_study(name: str, size: str, base: str | None = None) -> Study:
     if size not in declared.sizes:
         raise RecoverError(f"The study {name} has no size {size}. Choose one of {', '.join(declared.sizes)}.")
     study = Study(Path(name).stem, size, declared, folder, base)
-    for arm in (declared.start, *declared.arms.values()):
-        if arm is not None:
-            study.settings_of(arm)
+    for arm in study.arms.values():
+        study.settings_of(arm)
     return study
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import linear_regression
-from typing import Any, Literal
+from typing import Any
 
 from db.tables import Checkpoint, RunInputs
 from db.tables import Study as StudyRow
@@ -44,7 +44,6 @@ from studies.declaration import (
     QUESTIONS,
     Arm,
     Study,
-    WithSettings,
     as_assignments,
     length_groups,
 )
@@ -170,12 +169,12 @@ class SeedProject:
     def project(self) -> Project:
         return Project.open(self.root, self.base)
 
-    def run(self, name: str, arm: WithSettings | None) -> Entry:
+    def run(self, name: str, arm: Arm) -> Entry:
         """The arm's entry; what is missing of it is computed."""
         if (entry := self.files.entry(self.seed, name)) is not None:
             return entry
         log.info(f"Study {self.study.name}, seed {self.seed}: {name}")
-        stages = [self._run_cycle(name, arm, cycle) for cycle in range(_cycles(arm))]
+        stages = [self._run_cycle(name, arm, cycle) for cycle in range(arm.cycles)]
         scores = [stage["scores"] for stage in stages]
         pflops = round(sum(stage["pflops"] for stage in stages), 6)
         measured = {
@@ -189,15 +188,15 @@ class SeedProject:
         }
         return self.files.add(new_entry(self.study, self.seed, name, self._settings(name, arm), measured))
 
-    def project_of(self, name: str, arm: WithSettings | None) -> Project:
+    def project_of(self, name: str, arm: Arm) -> Project:
         """An arm of several cycles promotes them, so it has a project of its own."""
-        if _cycles(arm) == 1:
+        if arm.cycles == 1:
             return self.project
         return Project.open(self.files.folder / f"seed-{self.seed}-{name}", self.base)
 
-    def request(self, name: str, arm: WithSettings | None, cycle: int = 0) -> Request:
+    def request(self, name: str, arm: Arm, cycle: int = 0) -> Request:
         """The arm as a training command; for the clean model, one that is only measured."""
-        command = _command(arm)
+        command = arm.command
         values = self._settings(name, arm)
         docs, questions = documents(self.study, self.seed, cycle, self.root)
         warm_start = values.get("warm_start")
@@ -205,31 +204,31 @@ class SeedProject:
             command,
             docs=None if command == "distill" else docs,
             questions=questions,
-            student=self._reference(arm.student) if isinstance(arm, Arm) and command == "distill" else None,
-            teacher=self._reference(arm.teacher) if isinstance(arm, Arm) and command != "midtrain" else None,
-            prompts=self._arm_file(arm, "prompts"),
-            teacher_context=self._arm_file(arm, "teacher_context"),
+            student=self._reference(arm.student) if command == "distill" else None,
+            teacher=self._reference(arm.teacher) if command != "midtrain" else None,
+            prompts=arm_file(self.study, arm.prompts, self.seed, self.root),
+            teacher_context=arm_file(self.study, arm.teacher_context, self.seed, self.root),
             ifeval_data=prompts_by_length(self.study, load_chat(self.base), self.root),
             limit=self.study.size.items,
             secondary_limit=max(1, self.study.size.items // 2),
             seed=self.seed,
-            recipe=getattr(arm, "recipe", None) if command == "midtrain" else values.get("recipe"),
+            recipe=arm.recipe if command == "midtrain" else values.get("recipe"),
             mix=values.get("mix"),
             warm_start=None if warm_start is None else str(warm_start),
             assignments=as_assignments(values),
         )
 
-    def _settings(self, name: str, arm: WithSettings | None) -> dict[str, Any]:
+    def _settings(self, name: str, arm: Arm) -> dict[str, Any]:
         values = self.study.settings_of(arm) | dict(self.tuned.get(name, {}))
         times = values.pop("rate_times", None)
         if times is None:
             return values
-        stage = "midtrain" if _command(arm) == "midtrain" else "distill"
+        stage = "midtrain" if arm.command == "midtrain" else "distill"
         usual = defaults_for(parameters_of(self.base), values.get("recipe") if stage == "distill" else None)
         rate = times * getattr(usual, stage).learning_rate
         return values | {f"{stage}.learning_rate": float(f"{rate:.6g}")}
 
-    def _run_cycle(self, name: str, arm: WithSettings | None, cycle: int) -> dict[str, Any]:
+    def _run_cycle(self, name: str, arm: Arm, cycle: int) -> dict[str, Any]:
         project = self.project_of(name, arm)
         request = self.request(name, arm, cycle)
         checkpoint = project.clean if name == CLEAN else self._train(name, arm, cycle)
@@ -250,15 +249,15 @@ class SeedProject:
             "outcomes": outcomes(results),
         }
 
-    def _train(self, name: str, arm: WithSettings | None, cycle: int) -> Checkpoint:
+    def _train(self, name: str, arm: Arm, cycle: int) -> Checkpoint:
         """The model of an arm after a cycle; it is trained unless this machine has it."""
         project, job_id = self.project_of(name, arm), _job_id(name, cycle)
-        stage = "midtrained" if _command(arm) == "midtrain" else "recovered"
+        stage = "midtrained" if arm.command == "midtrain" else "recovered"
         job = next((job for job in unfinished_jobs(project.home) if job.id == job_id), None)
         if job is None and _checkpoint_of(project, job_id, stage) is None:
             job = prepare_job(project, self.request(name, arm, cycle), job_id, is_alone=False)
         if job is not None:
-            run_job(project, job, PROMOTED if _cycles(arm) > 1 else NOT_PROMOTED)
+            run_job(project, job, PROMOTED if arm.cycles > 1 else NOT_PROMOTED)
         checkpoint = _checkpoint_of(project, job_id, stage)
         assert checkpoint is not None
         return project.locate(checkpoint)
@@ -268,23 +267,12 @@ class SeedProject:
         metrics = {name: metric.value for result in results for name, metric in result.metrics.items()}
         return {name: metrics[name] for name in DRIFT_METRICS if name in metrics}
 
-    def _arm_file(self, arm: WithSettings | None, key: str) -> Path | None:
-        return arm_file(self.study, getattr(arm, key, None), self.seed, self.root)
-
     def _reference(self, role: str) -> str:
         if role == CLEAN or role in NAMED:
             return "base" if role == CLEAN else role
         arm = self.study.arms[role]
-        model = [self._train(role, arm, cycle) for cycle in range(_cycles(arm))][-1]
+        model = [self._train(role, arm, cycle) for cycle in range(arm.cycles)][-1]
         return f"run:{model.run_id}"
-
-
-def _command(arm: WithSettings | None) -> Literal["distill", "midtrain", "cycle"]:
-    return arm.command if isinstance(arm, Arm) else "midtrain"
-
-
-def _cycles(arm: WithSettings | None) -> int:
-    return arm.cycles if isinstance(arm, Arm) else 1
 
 
 def _job_id(name: str, cycle: int) -> str:
