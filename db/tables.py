@@ -259,6 +259,10 @@ class Stage:
     checkpoint: Checkpoint | None = None
     scores: dict[str, Headline] = field(default_factory=dict)
 
+    @property
+    def checkpoint_id(self) -> int | None:
+        return self.checkpoint.id if self.checkpoint else None
+
 
 class Cycle(Table):
     __tablename__ = "cycles"

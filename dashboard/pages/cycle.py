@@ -92,7 +92,7 @@ def render(request: PageRequest) -> list[Any]:
         documents(reader, cycle, project.root),
     ]
     return [
-        mark_shown(cycle=cycle.id, checkpoint=_id(cycle.recovered))
+        mark_shown(cycle=cycle.id, checkpoint=cycle.recovered.checkpoint_id)
         + _links(cycle, cycles)
         + verdict(cycle, trail, summaries.clean_mark(past), cycle_runs, decisions, cycle == cycles[-1]),
         timeline(cycle_runs, decisions, cycle, request.metrics),
@@ -137,11 +137,7 @@ def _may_decide(request: PageRequest, cycle: Cycle) -> bool:
 def _subject(request: PageRequest) -> tuple[int | None, int | None]:
     """What notes and decisions on this page are about: the cycle and its final checkpoint."""
     cycle = requested_cycle(request, request.reader.cycles(request.project.id))
-    return cycle.id, _id(cycle.recovered)
-
-
-def _id(stage: Stage) -> int | None:
-    return stage.checkpoint.id if stage.checkpoint else None
+    return cycle.id, cycle.recovered.checkpoint_id
 
 
 def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
@@ -271,7 +267,6 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
 def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
     """What was forgotten and what was recovered, by kind of instruction; the largest loss first."""
     shares = {stage: _strict_by_kind(tasks) for stage, tasks in evaluations.items()}
-    ends = [stage.checkpoint.id if stage.checkpoint else None for stage in (cycle.clean, cycle.recovered)]
     rows = []
     for kind in sorted(shares["damaged"], key=lambda kind: shares["damaged"][kind] - shares["clean"].get(kind, 0)):
         values = {stage: shares[stage].get(kind) for stage in STAGES}
@@ -279,7 +274,8 @@ def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
             Cell(nothing() if value is None else _html.share_bar(value, stage), "share", value)
             for stage, value in values.items()
         ]
-        name = link("compare", bdi(kind, 80), a=ends[0], b=ends[1], kind=kind)
+        ends = {"a": cycle.clean.checkpoint_id, "b": cycle.recovered.checkpoint_id}
+        name = link("compare", bdi(kind, 80), **ends, kind=kind)
         rows.append([Cell(name), *bars, Cell(change(values["clean"], values["recovered"]) or nothing())])
     if not rows:
         return Markup()

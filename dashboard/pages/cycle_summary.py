@@ -52,7 +52,7 @@ def trails(
     for cycle in cycles:
         under_way = current.id if current and cycle.status == "open" else None
         parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else under_way
-        from_clean = parent is None or parent == _id(cycle.clean)
+        from_clean = parent is None or parent == cycle.clean.checkpoint_id
         start = cycle.clean if from_clean else by_checkpoint.get(parent or 0, cycle.clean)
         name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
@@ -101,13 +101,6 @@ def stage_values(trail: Trail, measure: str) -> list[str]:
     return [f"{level.value:.3f}" for level in levels if level is not None]
 
 
-def recovered_share(start: Level | None, middle: Level | None, end: Level | None) -> float | None:
-    """How much of the change from `start` to `middle` the `end` has undone: 0 at `middle`, 1 at `start`."""
-    if start is None or middle is None or end is None or start.value == middle.value:
-        return None
-    return (end.value - middle.value) / (start.value - middle.value)
-
-
 def cost(cycle: Cycle, runs: Sequence[Run], work_seconds: Mapping[int, float]) -> Cost:
     """`work_seconds` by run: the time between start and end would include the nights that an interrupted run waited."""
     stages = {"mid-training": cycle.damaged, "distillation": cycle.recovered}
@@ -127,20 +120,10 @@ def step_times(metrics: Mapping[str, Series]) -> str:
     return "steps: " + ", ".join(f"{name} {duration(time)}" for name, time in parts) if parts else ""
 
 
-def count_forgotten(clean: Mapping[str, bool | None], now: Mapping[str, bool | None]) -> tuple[int, int]:
-    """Of the items that the clean model passed and both answered: how many fail now, and how many there are."""
-    shared = [key for key, passed in clean.items() if passed and key in now]
-    return sum(not now[key] for key in shared), len(shared)
-
-
 def _gate(cycle: Cycle) -> dict[str, float]:
     """The scores needed for promotion; of several earlier cycles there is none for all."""
     limits = {line.name: float(line.limit) for line in measure_lines(cycle.verdict) if line.is_judged}
     return {axis: limits[name] for axis in NAMES if (name := MEASURES[axis]) in limits}
-
-
-def _id(stage: Stage) -> int | None:
-    return stage.checkpoint.id if stage.checkpoint else None
 
 
 def _mark(name: str, stage: Stage, drift: Mapping[int, Mapping[str, Score]] | None = None) -> Mark | None:
@@ -149,7 +132,9 @@ def _mark(name: str, stage: Stage, drift: Mapping[int, Mapping[str, Score]] | No
 
 
 def _drift(stage: Stage, drift: Mapping[int, Mapping[str, Score]]) -> dict[str, Level]:
-    return _levels({metric: score for metric, score in drift.get(_id(stage) or 0, {}).items() if metric in DRIFT})
+    return _levels(
+        {metric: score for metric, score in drift.get(stage.checkpoint_id or 0, {}).items() if metric in DRIFT}
+    )
 
 
 def _levels(scores: Mapping[str, Headline | None] | Mapping[str, Score]) -> dict[str, Level]:

@@ -100,14 +100,10 @@ def verdict(
     running = [run for run in runs if run.status == "running" and (run.cycle == cycle.number or not run.stale)]
     details = [summaries.measures(cycle, trail, clean), _scale(cycle)]
     details.append(against_gate(decisions, cycle.recovered.checkpoint))
-    details += [_html.run_status(STAGE_NAMES[run.kind], *_since(run)) for run in running]
+    details += [_html.run_status(run, STAGE_NAMES[run.kind]) for run in running]
     if cycle.status != "promoted" and all(run.stale for run in running):
         details.append(_next_step(cycle, trail, runs, decisions, is_last))
     return _html.verdict(cycle, summaries.headline(cycle), outcome_text(cycle), details)
-
-
-def _since(run: Run) -> tuple[str, bool]:
-    return clock(run.heartbeat_at if run.stale else run.started_at), run.stale
 
 
 def _next_step(
@@ -137,14 +133,17 @@ def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail], clean: Mark 
 
 
 def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
-    """Of the instructions that the clean model followed, how many the cycle's last checkpoint does not."""
+    """Of the prompts that the clean model followed and both answered: how many the cycle's last checkpoint does not
+    follow, and how many there are."""
     passes = []
     for stage in (cycle.clean, cycle.recovered if cycle.recovered.scores else cycle.damaged):
         score = stage.scores.get("behaviour")
         if score is None or stage.checkpoint is None:
             return None
         passes.append(reader.passes(score.evaluation))
-    return summaries.count_forgotten(*passes)
+    clean, now = passes
+    followed = [key for key, passed in clean.items() if passed and key in now]
+    return sum(not now[key] for key in followed), len(followed)
 
 
 def _tiles(
@@ -202,13 +201,16 @@ def _scale(cycle: Cycle) -> Markup:
 def recovery_tile(trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
     """How much distillation recovered of the behaviour that mid-training cost, or left of the knowledge it added."""
     start, middle, end = (mark.level(axis) if mark else None for mark in (trail.start, trail.damaged, trail.recovered))
-    levels = (start, middle, end) if axis == "behaviour" else (middle, start, end)
-    share = summaries.recovered_share(*levels)
     if start is None or middle is None or end is None:
         return _NOT_MEASURED
-    gained = middle.value - start.value
-    if share is None or (gained > 0 if axis == "behaviour" else gained <= 0):
-        return ("nothing lost", "by mid-training") if axis == "behaviour" else ("–", "mid-training added nothing")
-    if axis == "behaviour" and start.low is not None and middle.value > start.low:
-        return "–", f"{start.value - middle.value:.3f} lost, within the confidence interval"
-    return percent(share), note.format(abs(start.value - middle.value))
+    if axis == "knowledge":
+        gained = middle.value - start.value
+        if gained <= 0:
+            return "–", "mid-training added nothing"
+        return percent((end.value - start.value) / gained), note.format(gained)
+    lost = start.value - middle.value
+    if lost <= 0:
+        return "nothing lost", "by mid-training"
+    if start.low is not None and middle.value > start.low:
+        return "–", f"{lost:.3f} lost, within the confidence interval"
+    return percent((end.value - middle.value) / lost), note.format(lost)

@@ -91,7 +91,8 @@ def test_without_forgetting_nothing_is_recovered():
         1, "promoted", Mark("", {"behaviour": Level(0.908, 0.895, 0.92)}), Mark("", {"behaviour": Level(0.907)}), end
     )
     assert overview.recovery_tile(little, "behaviour", "of {}") == ("–", "0.001 lost, within the confidence interval")
-    assert summaries.recovered_share(Level(0.9), Level(0.9), Level(0.95)) is None
+    equal = Trail(1, "promoted", start, start, end)
+    assert overview.recovery_tile(equal, "behaviour", "of {}") == ("nothing lost", "by mid-training")
 
 
 def test_where_midtraining_taught_nothing_no_gain_is_said_to_be_kept():
