@@ -14,6 +14,7 @@ from db.verdicts import more_items
 SHARE_STEP = 0.2  # added to the share of documents, or of the base's texts
 MAX_SHARE = 0.4  # of a step's rows: beyond it too little is left to the distillation
 WARM_START = 0.3
+ROWS = {"documents": "rows of documents", "texts": "rows of texts by the base"}  # by setting
 # Recipes that the advice is about.
 RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continuation")
 
@@ -97,9 +98,11 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
         made_worse = behaviour.get("came_back") is not None and behaviour["came_back"] < 0
         yield _more_items(behaviour) or (_lower_rate(attempt) if made_worse else None) or _more_steps(attempt)
     if _is_short(retention):
-        yield _more_items(retention) or _warm_start(attempt) or _more_texts(attempt) or _more_steps(attempt)
+        texts = _more_rows(attempt, "texts", other="documents")
+        yield _more_items(retention) or _warm_start(attempt) or texts or _more_steps(attempt)
     if any(_is_short(judgement) for judgement in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
-        yield _more_documents(attempt) or _fewer_steps(attempt)
+        fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
+        yield _more_rows(attempt, "documents", other="texts") or fewer_steps
 
 
 def _is_short(judgement: Any) -> bool:
@@ -132,28 +135,17 @@ def _lower_rate(attempt: Attempt) -> Change | None:
     return Change("a lower rate", "--set distill.learning_rate=", f"{rate / 4:g}") if rate else None
 
 
-def _fewer_steps(attempt: Attempt) -> Change:
-    return Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
-
-
-def _more_documents(attempt: Attempt) -> Change | None:
-    if attempt.settings.get("keep_documents") is False:
+def _more_rows(attempt: Attempt, name: str, other: str) -> Change | None:
+    """Of documents, where they were kept, or of texts; the other one of them has a share of the rows, too."""
+    if name == "documents" and attempt.settings.get("keep_documents") is False:
         return None
-    return _more_rows(attempt, "documents", "rows of documents")
-
-
-def _more_texts(attempt: Attempt) -> Change | None:
-    return _more_rows(attempt, "texts", "rows of texts by the base")
-
-
-def _more_rows(attempt: Attempt, name: str, rows: str) -> Change | None:
-    share, other = (attempt.distill(n) or 0.0 for n in (name, "texts" if name == "documents" else "documents"))
-    if not isinstance(share, int | float) or not isinstance(other, int | float) or share >= MAX_SHARE:
+    share, of_other = (attempt.distill(setting) or 0.0 for setting in (name, other))
+    if not isinstance(share, int | float) or not isinstance(of_other, int | float) or share >= MAX_SHARE:
         return None
     more = min(share + SHARE_STEP, MAX_SHARE)
-    if more + other >= 1:
+    if more + of_other >= 1:
         return None
-    return Change(f"more {rows}" if share else rows, f"--set distill.{name}=", f"{more:g}")
+    return Change(f"more {ROWS[name]}" if share else ROWS[name], f"--set distill.{name}=", f"{more:g}")
 
 
 def _warm_start(attempt: Attempt) -> Change | None:
