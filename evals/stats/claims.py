@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import Literal
 
+from evals.stats.paired_comparison import bisect
 from recovery.errors import RecoverError
 
 Direction = Literal["above", "not below"]
@@ -67,11 +68,8 @@ class SeedDifferences:
     def p_above(self, limit: float) -> float:
         """The p-value of the hypothesis that the true difference is at most this."""
         distance = self.estimate - limit
-        low, high = 1e-12, CENTRE
-        while high - low > 1e-9:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.half_width(middle) < abs(distance) else (middle, high)
-        return high if distance > 0 else 1 - high
+        _, level = bisect(lambda level: not self.half_width(level) < abs(distance), 1e-12, CENTRE, 1e-9)
+        return level if distance > 0 else 1 - level
 
 
 @dataclass(frozen=True)

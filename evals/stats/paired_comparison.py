@@ -9,7 +9,7 @@ Ratios without a closed formula have bootstrap intervals.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -34,14 +34,16 @@ def wilson(passes: float, n: float) -> tuple[float, float]:
 def lower_bound(n: int, lost: int, gained: int, confidence: float = 0.95) -> float:
     """Return the one-sided lower bound of (share gained − share lost) on n paired items."""
     slope = _slope(lost, gained)
-    low, high = -1.0, 1.0
-    while high - low > 1e-7:
-        middle = (low + high) / 2
-        if _share_below(middle, slope, n, lost + gained) < 1 - confidence:
-            low = middle
-        else:
-            high = middle
+    low, _ = bisect(lambda bound: _share_below(bound, slope, n, lost + gained) < 1 - confidence, -1.0, 1.0, 1e-7)
     return low
+
+
+def bisect(is_below: Callable[[float], bool], low: float, high: float, width: float) -> tuple[float, float]:
+    """An interval of at most this width, within low and high, that has the number below which the condition holds."""
+    while high - low > width:
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return low, high
 
 
 def p_at_most(n: int, lost: int, gained: int, difference: float) -> float:

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from evals.stats.paired_comparison import PairedTest, paired_test
+from evals.stats.paired_comparison import PairedTest, bisect, paired_test
 from recovery.errors import RecoverError
 
 ALPHA = 0.05  # one-sided error, over all looks: of passing a loss of the margin, and of failing a smaller one
@@ -102,11 +102,5 @@ def _limit(points: np.ndarray, mass: np.ndarray, step: float, spent: float) -> f
     """The limit that the next observation of the motion exceeds with the probability `spent`."""
     from scipy.special import ndtr  # type: ignore[import-untyped]
 
-    low, high = -LOWEST, LOWEST
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        if float(mass @ ndtr((points - middle) / step)) > spent:
-            low = middle
-        else:
-            high = middle
-    return high
+    _, limit = bisect(lambda limit: float(mass @ ndtr((points - limit) / step)) > spent, -LOWEST, LOWEST, 1e-9)
+    return limit
