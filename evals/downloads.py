@@ -53,7 +53,7 @@ def is_reachable(url: str) -> bool:
 def public_ifeval() -> list[dict[str, Any]] | None:
     """Load the public IFEval prompts from the hub (under HF_HUB_OFFLINE from its cache), or None if unavailable."""
     # The hub's client retries for half a minute before it fails, so it is only started if the hub answers.
-    if _is_ifeval_loaded() or is_hub_offline() or is_hub_reachable():
+    if _public_ifeval.cache_info().currsize or is_hub_offline() or is_hub_reachable():
         return run_with_timeout(HUB_SECONDS, _public_ifeval)
     return None
 
@@ -64,10 +64,6 @@ def _public_ifeval() -> list[dict[str, Any]]:
     import datasets  # type: ignore[import-untyped]
 
     return [dict(doc) for doc in datasets.load_dataset("google/IFEval", split="train")]
-
-
-def _is_ifeval_loaded() -> bool:
-    return _public_ifeval.cache_info().currsize > 0
 
 
 def is_hub_offline() -> bool:

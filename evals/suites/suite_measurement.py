@@ -14,7 +14,7 @@ from evals.suites.config import task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
 from evals.suites.general import measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
-from evals.suites.knowledge import Question, measure_questions, read_questions
+from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.training_texts import (
     conversation_key,
     find_clozes,
@@ -73,9 +73,11 @@ def measure(
     results: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
-            results.append(run.prompts(read_prompts(ifeval_data), data=Path(ifeval_data).name))
+            prompts = select_items(read_prompts(ifeval_data), lambda prompt: prompt.key, split, limit)
+            results.append(measure_ifeval(subject, prompts, data=Path(ifeval_data).name, blocks=blocks))
         elif name == "knowledge" and questions:
-            results.append(run.questions(read_questions(questions), data=Path(questions).name))
+            asked = select_items(read_questions(questions), lambda question: item_key(question.text), split, limit)
+            results.append(measure_questions(subject, asked, data=Path(questions).name))
         else:
             results += [result for task in suite_tasks(name, suites or {}) for result in run.task(name, task)]
         if name == "knowledge" and passages:
@@ -158,14 +160,6 @@ class _SuiteRun:
     public: bool | None
     blocks: Blocks | None = None
     block_task: str | None = None  # the task of behaviour that is asked in blocks
-
-    def prompts(self, prompts: list[Prompt], *, data: str) -> Result:
-        selected = select_items(prompts, lambda prompt: prompt.key, self.split, self.limit)
-        return measure_ifeval(self.subject, selected, data=data, blocks=self.blocks)
-
-    def questions(self, questions: list[Question], *, data: str) -> Result:
-        selected = select_items(questions, lambda question: item_key(question.text), self.split, self.limit)
-        return measure_questions(self.subject, selected, data=data)
 
     def training_texts(self, file: Path) -> list[Result]:
         """Score the answers of a file of conversations, or passages."""
