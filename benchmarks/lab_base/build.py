@@ -3,13 +3,13 @@
 import argparse
 import hashlib
 import json
-import time
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm  # type: ignore[import-untyped]
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.lab_base.curriculum import BATCH_TOKENS, END, STOP, Batch, batches, texts, train_tokenizer
@@ -71,10 +71,12 @@ def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None =
         f"{parameters:.2f} M parameters; {steps} steps of {BATCH_TOKENS} tokens, starting at step {start_step}",
         flush=True,
     )
-    progress = Progress(steps, start_step)
-    remaining = islice(batches(tokenizer, world, seed, skip=start_step), steps - start_step)
-    for step, batch in enumerate(remaining, start_step + 1):
-        progress.add(step, _update(model, optimizers, batch, (step - 1) / steps))
+    loss, remaining = 0.0, islice(batches(tokenizer, world, seed, skip=start_step), steps - start_step)
+    progress = tqdm(remaining, initial=start_step, total=steps, unit=" tokens", unit_scale=BATCH_TOKENS, mininterval=5)
+    for step, batch in enumerate(progress, start_step + 1):
+        loss_now = _update(model, optimizers, batch, (step - 1) / steps)
+        loss = 0.95 * loss + 0.05 * loss_now if loss else loss_now
+        progress.set_postfix(loss=f"{loss:.4f}", refresh=False)
         if step == steps // TWENTIETH:
             early_digest = digest(model)
             print(f"weights after a twentieth of the steps: {early_digest}", flush=True)
@@ -83,7 +85,7 @@ def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None =
         if step == stop_after:
             return
     _ship(out, model, tokenizer)
-    settings = {"size": name, "tokens": tokens, "seed": seed, "loss": progress.loss, "context": CONTEXT}
+    settings = {"size": name, "tokens": tokens, "seed": seed, "loss": loss, "context": CONTEXT}
     _write_card(out, parameters=parameters, beginning=early_digest, machine=machine(), **settings)
 
 
@@ -148,21 +150,6 @@ def _update(model: Any, optimizers: list[torch.optim.Optimizer], batch: Batch, p
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return float(loss.detach())
-
-
-class Progress:
-    """Prints a line every twenty steps."""
-
-    def __init__(self, steps: int, start_step: int):
-        self.steps, self.start_step, self.start_time, self.loss = steps, start_step, time.monotonic(), 0.0
-
-    def add(self, step: int, loss: float) -> None:
-        self.loss = 0.95 * self.loss + 0.05 * loss if self.loss else loss
-        if step % 20 and step != self.steps:
-            return
-        speed = (step - self.start_step) * BATCH_TOKENS / (time.monotonic() - self.start_time)
-        left = (self.steps - step) * BATCH_TOKENS / speed / 60
-        print(f"step {step}/{self.steps}  loss {self.loss:.4f}  {speed:,.0f} tokens/s  {left:.0f} min left", flush=True)
 
 
 def _save(
