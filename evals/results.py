@@ -68,10 +68,10 @@ class Metric:
     def to_json(self) -> dict[str, Any]:
         low, high = self.ci95
         return {
-            "value": _finite(self.value),
+            "value": finite(self.value),
             "n": self.n,
-            "stderr": _finite(self.stderr),
-            "ci95": [_finite(low), _finite(high)],
+            "stderr": finite(self.stderr),
+            "ci95": [finite(low), finite(high)],
         }
 
 
@@ -188,7 +188,7 @@ def headlines(results: Iterable[Result]) -> dict[str, float | None]:
     """Return the value of each measure; None where no share was measured."""
     shares = [result for result in results if result.is_share]
     metrics = {measure: headline(shares, measure) for measure in MEASURES}
-    return {measure: _finite(metric.value) if metric else None for measure, metric in metrics.items()}
+    return {measure: finite(metric.value) if metric else None for measure, metric in metrics.items()}
 
 
 def _require_items(items: list[Any]) -> int:
@@ -198,6 +198,6 @@ def _require_items(items: list[Any]) -> int:
     return len(items)
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
     """JSON has no NaN and no infinity, so these become None."""
     return value if math.isfinite(value) else None

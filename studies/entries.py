@@ -7,7 +7,6 @@ arms on the items that both were asked.
 
 import gzip
 import json
-import math
 import os
 import platform
 import re
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from db.tracker import code_version
-from evals.results import MEASURES, POOLED, Result, main_result
+from evals.results import MEASURES, POOLED, Result, finite, main_result
 from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide
 from pipelines.storage import open_atomic, write_atomic
 from recovery.errors import RecoverError
@@ -210,10 +209,10 @@ def _claim(claim: Claim, hypothesis: Hypothesis, decision: Decision) -> dict[str
         **claim.model_dump(exclude_none=True),
         "verdict": decision.verdict,
         "estimate": decision.estimate,
-        "low": _finite(decision.low),
-        "high": _finite(decision.high),
-        "p_support": _finite(decision.p_support),
-        "p_refute": _finite(decision.p_refute),
+        "low": finite(decision.low),
+        "high": finite(decision.high),
+        "p_support": finite(decision.p_support),
+        "p_refute": finite(decision.p_refute),
         "needed": decision.needed,
         "seeds": list(hypothesis.differences.means),
         "n": hypothesis.differences.items,
@@ -255,7 +254,3 @@ def _group(differences: Mapping[str, float], group: str) -> dict[str, float]:
 def _without_items(entry: Entry) -> Entry:
     stages = [{key: value for key, value in stage.items() if key != "outcomes"} for stage in entry["stages"]]
     return entry | {"stages": stages}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
