@@ -114,7 +114,6 @@ class StudyRun:
         return elsewhere
 
     def _run_seed(self, seed_project: "SeedProject", missing: Sequence[str]) -> None:
-        seed_project.root.mkdir(parents=True, exist_ok=True)
         with project_lock(seed_project.root / HOME, command_line()):
             for name in missing:
                 seed_project.run(name, self.study.arms[name])
@@ -134,7 +133,6 @@ class StudyRun:
             for number, times in enumerate(tune.rate_times):
                 variant = f"{name}-{number}"
                 seed_project = replace(self.seed(tune.seed), tuned={**best, variant: {"rate_times": times}})
-                seed_project.root.mkdir(parents=True, exist_ok=True)
                 with project_lock(seed_project.root / HOME, command_line()):
                     entry = seed_project.run(variant, self.study.declared.arms[name])
                 scores[times] = sum(entry["scores"].get(measure) or 0.0 for measure in measures)
