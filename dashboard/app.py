@@ -22,11 +22,7 @@ PAGES = [  # title, path, and the function that builds the page; the first answe
 PLAYGROUND = ("Try it", "try", playground.page)
 
 
-def build_app(
-    reader: Reader,
-    project: str | None = None,
-    actions: Actions = Actions(),  # noqa: B008
-) -> tuple[gr.Blocks, Dashboard]:
+def build_app(reader: Reader, project: str | None, actions: Actions) -> tuple[gr.Blocks, Dashboard]:
     """Build the dashboard of one project, by default the newest of the record."""
     pages = [*PAGES, PLAYGROUND] if actions.generate else PAGES
     dashboard = Dashboard(reader, project, [(title, path) for title, path, _ in pages], actions, RunMetrics(reader))

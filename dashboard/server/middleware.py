@@ -49,7 +49,9 @@ class CrossSiteGuard:
 
         rejection_reason = self._rejection_reason(Headers(scope=scope))
         app = PlainTextResponse(rejection_reason, 403) if rejection_reason else self._app
-        await app(_uncompressed(scope), receive, send_with_headers)
+        # For a browser on this machine Gradio would compress every response anew, for no gain.
+        is_local = is_loopback((scope.get("client") or ("",))[0])
+        await app(_uncompressed(scope) if is_local else scope, receive, send_with_headers)
 
     def _rejection_reason(self, headers: Headers) -> str:
         origin, host = headers.get("origin"), headers.get("host", "")
@@ -68,9 +70,6 @@ def is_loopback(host: str) -> bool:
 
 
 def _uncompressed(scope: Scope) -> Scope:
-    """Turn off compression for a browser on this machine: Gradio would compress every response anew for no gain."""
-    if not is_loopback((scope.get("client") or ("",))[0]):
-        return scope
     return {**scope, "headers": [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]}
 
 
@@ -100,8 +99,7 @@ class FirstPaint:
                 await send(start)
             await send(message)
 
-        uncompressed = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
-        await self._app({**scope, "headers": uncompressed}, receive, send_with_content)
+        await self._app(_uncompressed(scope), receive, send_with_content)
 
 
 def initial_browser_state(query: str) -> str:

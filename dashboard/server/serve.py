@@ -39,12 +39,7 @@ class ServerOptions:
     unsafe_no_auth: bool = False
 
 
-def serve(
-    reader: Reader,
-    options: ServerOptions,
-    project: str | None = None,
-    actions: Actions = Actions(),  # noqa: B008
-) -> None:
+def serve(reader: Reader, options: ServerOptions, project: str | None, actions: Actions) -> None:
     """Serve until interrupted."""
     with open_dashboard(reader, options, project, actions) as url:
         print(f"The dashboard is at {url} (Ctrl-C closes it).", flush=True)
@@ -81,11 +76,7 @@ def open_dashboard(
 
 
 def create_app(
-    reader: Reader,
-    credentials: tuple[str, str] | None = None,
-    project: str | None = None,
-    actions: Actions = Actions(),  # noqa: B008
-    only_local: bool = False,
+    reader: Reader, credentials: tuple[str, str] | None, project: str | None, actions: Actions, only_local: bool
 ) -> FastAPI:
     """The pages as a web application, also for other servers. For `only_local` see `CrossSiteGuard`."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)

@@ -91,7 +91,7 @@ def end_name(status: str) -> str:
     return status if status in NOT_PROMOTED else "recovered"
 
 
-def clean_line(clean: Mark | None, measure: str, look: Look, panel: int = 0) -> Iterator[dict[str, Any]]:
+def clean_line(clean: Mark | None, measure: str, look: Look, panel: int) -> Iterator[dict[str, Any]]:
     """A dotted line at the clean model's score, if that is known."""
     if clean is not None and (level := clean.level(measure)) is not None:
         line = dict(type="line", xref="paper", x0=0, x1=1, y0=level.value, y1=level.value, yref=_axis_id(panel))
@@ -260,7 +260,7 @@ def _stages(trails: Sequence[Trail]) -> Iterator[tuple[int, Axis, str]]:
             yield 2 * index + 1, "behaviour", "distillation"
 
 
-def _spans(trails: Sequence[Trail], axis: Axis, look: Look, top: float = 1.0) -> Trace:
+def _spans(trails: Sequence[Trail], axis: Axis, look: Look, top: float) -> Trace:
     """A tint behind the stages of one kind, all in one trace: a browser takes seconds for 400 shapes."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -311,12 +311,7 @@ def _start_label(trail: Trail) -> str:
 
 
 def _end_labels(
-    trails: Sequence[Trail],
-    measures: Sequence[str],
-    look: Look,
-    panel: int,
-    domain: tuple[float, float],
-    top: float = 1.0,
+    trails: Sequence[Trail], measures: Sequence[str], look: Look, panel: int, domain: tuple[float, float], top: float
 ) -> Iterator[dict[str, Any]]:
     """Each curve's name and last value beside its end, moved apart where they would overlap; on a phone above."""
     ends = [(measure, [point for segment in _segments(trails, measure) for point in segment]) for measure in measures]
