@@ -8,7 +8,6 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
-from dashboard.pages.cycle_summary import verdict_cell
 from dashboard.pages.repaired_models import no_cycle
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Trail
@@ -125,10 +124,10 @@ def _how_read(midtraining: Run | None) -> str:
 def _cells(cycle: Cycle, trail: Trail, cost: summaries.Cost, root: str, how_read: str) -> list[Cell]:
     return [
         Cell(link("cycle", f"Cycle {cycle.number}", number=cycle.number), "", cycle.number),
-        verdict_cell(cycle),
+        Cell(_html.badge_with_note(cycle.outcome, summaries.decided_by(cycle)), "", cycle.outcome),
         Cell(_html.documents(documents_path(cycle, root), how_read), "documents"),
         *(_score_cell(trail, axis) for axis in MEASURES),
-        Cell(cost.total_steps, "number"),
+        Cell(sum(cost.steps.values()), "number"),
         Cell(nothing(), "number", "")
         if cost.time is None
         else Cell(duration(cost.time), "number", round(cost.time.total_seconds())),

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from dashboard.ui.charts.cycles import DRIFT, Level, Mark, Trail, end_name
 from dashboard.ui.charts.figure import NAMES
 from dashboard.ui.charts.runs import Series
-from dashboard.ui.html import Cell, bdi, duration, join, load
+from dashboard.ui.html import bdi, duration, join, load
 from db.headline_scores import MEASURES, PROBE, precedence
 from db.queries import STEP_SECONDS, Reader
 from db.tables import Checkpoint, Cycle, Evaluation, Headline, Promotion, Run, Score, Stage, promotion_against_gate
@@ -29,10 +29,6 @@ _html = load("overview.html")
 class Cost:
     steps: dict[str, int]  # optimiser steps by stage
     time: timedelta | None  # of steps and evaluations; None if none was recorded
-
-    @property
-    def total_steps(self) -> int:
-        return sum(self.steps.values())
 
 
 def trails(
@@ -166,10 +162,6 @@ def decided_by(cycle: Cycle) -> str:
 
 def outcome_text(cycle: Cycle) -> str:
     return "; ".join(filter(None, [_OUTCOMES.get(cycle.status), decided_by(cycle)]))
-
-
-def verdict_cell(cycle: Cycle) -> Cell:
-    return Cell(_html.badge_with_note(cycle.outcome, decided_by(cycle)), "", cycle.outcome)
 
 
 def against_gate(newest_first: Sequence[Promotion], checkpoint: Checkpoint | None) -> Markup:

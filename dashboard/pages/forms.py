@@ -13,11 +13,7 @@ from db.verdicts import gate_outcome, overrules_gate
 
 Subject = Callable[[PageRequest], tuple[int | None, int | None]]  # the ids of the cycle and the checkpoint of a page
 SAVED = "Saved. It appears above within a few seconds."
-_html = load("cycle.html")
-
-
-def notes_card(notes: Sequence[Note]) -> Markup:
-    return _html.notes(notes)
+notes_card: Callable[[Sequence[Note]], Markup] = load("cycle.html").notes
 
 
 def note_form(dashboard: Dashboard, subject: Subject) -> gr.Column:

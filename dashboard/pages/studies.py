@@ -11,7 +11,21 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.ui.charts.figure import LIGHT, Palette
-from dashboard.ui.html import Cell, bdi, card, join, link, links, load, nothing, page_title, score_cell, signed, table
+from dashboard.ui.html import (
+    Cell,
+    Macro,
+    bdi,
+    card,
+    join,
+    link,
+    links,
+    load,
+    nothing,
+    page_title,
+    score_cell,
+    signed,
+    table,
+)
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import MEASURES
 from db.tables import Study
@@ -36,6 +50,7 @@ PANEL_HEIGHT = 260
 CHARTED = ("behaviour", "knowledge")  # above the KL
 CHARACTER = 6.2  # pixels
 _html = load("studies.html")
+head: Macro = _html.head
 
 
 def page(app: gr.Blocks, dashboard: Dashboard) -> None:
@@ -308,10 +323,6 @@ def _legend(measures: Sequence[str], width: int) -> list[tuple[float, float, str
 
 def _between(first: float, last: float, share: float) -> float:
     return round(first + share * (last - first), 1)
-
-
-def head(study: Study, page_link: object = "") -> Markup:
-    return Markup(_html.head(study, page_link))
 
 
 def how_to_open(study: Study, root: str) -> Markup:
