@@ -45,7 +45,8 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     ours = train(student, documents, Labels(), CrossEntropy(), plan)
     trainer = _trainer(other, rows, args, steps)
     times, own_times, records = time_alternating(trainer, ours, args.warmup)
-    tokens, loss, peer_loss = [args.rows * args.window] * args.steps, records[-1].loss, _last_loss(trainer)
+    peer_losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    tokens, loss, peer_loss = [args.rows * args.window] * args.steps, records[-1].loss, peer_losses[-1]
     ratio = compare_speeds(
         args,
         f"{args.rows} windows of {args.window} tokens",
@@ -80,10 +81,6 @@ def _trainer(student: Student, rows: list[list[int]], args: Any, steps: int) -> 
     arguments = TrainingArguments(**settings, train_sampling_strategy="sequential", logging_steps=1)
     examples = Dataset.from_dict({"input_ids": rows, "labels": rows}).with_format("torch")
     return Trainer(student.model, arguments, train_dataset=examples)
-
-
-def _last_loss(trainer: Any) -> float:
-    return next(entry["loss"] for entry in reversed(trainer.state.log_history) if "loss" in entry)
 
 
 if __name__ == "__main__":

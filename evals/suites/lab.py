@@ -63,7 +63,9 @@ def measure_refusals(subject: Subject, limit: int | None = None, split: Split = 
 def measure_arithmetic(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
     limit = limit or RETENTION_ITEMS
     questions = _select(lab.arithmetic(SEED, oversampled_count(limit, split), "heldout"), split, limit)
-    return _measure(subject, "arithmetic", "retention", questions, _is_last_number)
+    return _measure(
+        subject, "arithmetic", "retention", questions, lambda reply, q: last_number_matches(reply, q.answer)
+    )
 
 
 def measure_own_world(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
@@ -72,10 +74,6 @@ def measure_own_world(subject: Subject, limit: int | None = None, split: Split =
     limit = limit or RETENTION_ITEMS
     shuffled = Random(SEED).sample(pool, min(oversampled_count(limit, split), len(pool)))
     return _measure(subject, "own_world", "retention", _select(shuffled, split, limit))
-
-
-def _is_last_number(reply: str, question: Question) -> bool:
-    return last_number_matches(reply, question.answer)
 
 
 def _select(pool: Iterable[lab.Question], split: Split, limit: int) -> list[Question]:
