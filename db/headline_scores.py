@@ -110,8 +110,7 @@ def _pooled_score(scores: list[Headline]) -> Headline:
     share = sum((score.value or 0.0) * score.n for score in passes) / n
     low, high = _wilson(share, n)
     tasks = ", ".join(score.task for score in passes)
-    error = math.sqrt(share * (1 - share) / n)
-    return replace(passes[0], value=share, n=n, stderr=error, low=low, high=high, task=tasks)
+    return replace(passes[0], value=share, n=n, low=low, high=high, task=tasks)
 
 
 def _is_pass_rate(score: Headline) -> bool:
@@ -156,6 +155,6 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
     )
     return [
         (row.checkpoint_id, row.run_id, row.number, row.suite,
-         Headline(row.value, row.n, row.stderr, row.low, row.high, row.task, row.metric, row.evaluation_id))
+         Headline(row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id))
         for row in rows
     ]  # fmt: skip

@@ -244,7 +244,6 @@ class Headline:
 
     value: float | None
     n: int
-    stderr: float | None
     low: float | None
     high: float | None
     task: str
