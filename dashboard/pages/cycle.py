@@ -76,7 +76,8 @@ def render(request: PageRequest) -> list[Any]:
     cycle = requested_cycle(request, cycles)
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
-    trail = summaries.trails(past, stages, current=reader.current(project.id))[-1]
+    current = reader.current(project.id)
+    trail = summaries.trails(past, stages, current=current)[-1]
     runs = reader.runs(project.id)
     cycle_runs = [run for run in reversed(runs) if run.cycle == cycle.number]
     smoothing, log = request.query.get("smoothing", ""), request.query.get("scale") == "log"
@@ -101,7 +102,7 @@ def render(request: PageRequest) -> list[Any]:
         join(details),
         notes_card(reader.notes(project.id, cycle=cycle.id)),
         gr.update(visible=actions.add_note is not None),
-        gr.update(visible=actions.promote is not None and _may_decide(request, cycle)),
+        gr.update(visible=actions.promote is not None and cycle.recovered.checkpoint not in (None, current)),
     ]
 
 
@@ -126,12 +127,6 @@ def requested_cycle(request: PageRequest, cycles: Sequence[Cycle]) -> Cycle:
     if cycle is None:
         raise NotFound("There is no such cycle", link=link("cycles", "All cycles"))
     return cycle
-
-
-def _may_decide(request: PageRequest, cycle: Cycle) -> bool:
-    """Only a checkpoint that is not current can be promoted or rejected."""
-    checkpoint = cycle.recovered.checkpoint
-    return checkpoint is not None and checkpoint != request.reader.current(request.project.id)
 
 
 def _subject(request: PageRequest) -> tuple[int | None, int | None]:
