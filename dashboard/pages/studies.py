@@ -98,7 +98,7 @@ def shipped(request: PageRequest) -> Markup:
     )
     run = _html.run_one("recover study NAME")
     sections = [section for study in finished for section in _shipped_sections(request, study)]
-    return Markup(join([card("Studies that come with recover", table_of_all + run, note), *sections]))
+    return join([card("Studies that come with recover", table_of_all + run, note), *sections])
 
 
 def _shipped_sections(request: PageRequest, study: Study) -> list[Markup]:
@@ -120,7 +120,7 @@ def _summary(request: PageRequest, study: Study) -> Markup:
     intervals = picture(study, request.look.palette, request.look.narrow)
     content = join([head(study, arms), claim_table(study), intervals])
     note = progress_of(study) or PICTURE_NOTE
-    return Markup(card(f"{title_of(study)}: {study.declaration['title']}", content, note))
+    return card(f"{title_of(study)}: {study.declaration['title']}", content, note)
 
 
 def claim_table(study: Study) -> Markup:
@@ -136,7 +136,7 @@ def claim_table(study: Study) -> Markup:
         for claim in study.claims
     ]
     columns = ["Claim", "Verdict", "Difference", "Measured", "Source", "Direction, margin"]
-    return Markup(table(f"Claims of {study.name}", columns, rows, save=f"study-{study.name}-{study.size}"))
+    return table(f"Claims of {study.name}", columns, rows, save=f"study-{study.name}-{study.size}")
 
 
 def arm_table(study: Study) -> Markup:
@@ -155,7 +155,7 @@ def arm_table(study: Study) -> Markup:
     ]
     names = [name.capitalize() for name in MEASURES.values()]
     columns = ["Arm", *names, "Steps", "PFLOPs", "Seconds", "Code"]
-    return Markup(table(f"Arms of {study.name}", columns, rows, save=f"arms-{study.name}-{study.size}"))
+    return table(f"Arms of {study.name}", columns, rows, save=f"arms-{study.name}-{study.size}")
 
 
 def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Markup:
@@ -172,7 +172,7 @@ def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Mar
     rows = [_picture_row(claim, x, colours, int(width / CHARACTER)) for claim in study.claims]
     ticks = [(x(number * step), signed(number * step, 2) if number else "0") for number in range(first, last + 1)]
     title = f"Differences that the claims of {study.name} are about"
-    return Markup(_html.picture(width, rows, ticks, x(0.0), colours, title))
+    return _html.picture(width, rows, ticks, x(0.0), colours, title)
 
 
 def arm_pictures(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> dict[str, Markup]:
@@ -242,7 +242,7 @@ def _plane(
         panels.append({"measure": measure, "name": MEASURES[measure], "top": top, "up": lines, "points": points})
     ticks = [(x(0), "0"), *((x(kl), f"{kl:g}") for kl in across)]
     title = f"Scores of the arms of {study.name} by their KL to the clean model"
-    return Markup(_html.plane(width, PANEL_HEIGHT, panels, ticks, colours, title))
+    return _html.plane(width, PANEL_HEIGHT, panels, ticks, colours, title)
 
 
 def place_labels(points: Sequence[dict[str, Any]], area: tuple[float, float, float, float]) -> None:
@@ -328,7 +328,7 @@ def _between(first: float, last: float, share: float) -> float:
 def how_to_open(study: Study, root: str) -> Markup:
     """The command that serves the arms of a seed; each seed has a project of its own."""
     folder = f"{root}/.recover/studies/{study.name}-{study.size}-{study.hash[:8]}/seed-N"
-    return Markup(_html.command(f"recover dashboard --project {shlex.quote(folder)}"))
+    return _html.command(f"recover dashboard --project {shlex.quote(folder)}")
 
 
 def title_of(study: Study) -> str:
@@ -367,10 +367,10 @@ def _tick_step(span: float) -> float:
 
 def _verdict(claim: Mapping[str, Any]) -> Markup:
     if "verdict" not in claim:
-        return Markup(nothing("not yet"))
+        return nothing("not yet")
     icon, css = LOOKS.get(claim["verdict"], ("?", ""))
     needed = f"it would take {claim['needed']}" if claim["verdict"] == "cannot tell" else claim.get("needed", "")
-    return Markup(_html.verdict(claim["verdict"], icon, css, needed))
+    return _html.verdict(claim["verdict"], icon, css, needed)
 
 
 def _interval(claim: Mapping[str, Any]) -> Cell:
