@@ -218,12 +218,12 @@ class Reader:
 
         That is less than the time from its start to its end, which includes any interruption.
         """
-        point, evaluation, ids = Point, Evaluation, list(runs)
-        steps = select(point.run_id, func.sum(point.value)).where(point.run_id.in_(ids), point.name.in_(STEP_SECONDS))
-        evaluations = select(evaluation.run_id, func.sum(evaluation.seconds)).where(evaluation.run_id.in_(ids))
+        ids = list(runs)
+        steps = select(Point.run_id, func.sum(Point.value)).where(Point.run_id.in_(ids), Point.name.in_(STEP_SECONDS))
+        evaluations = select(Evaluation.run_id, func.sum(Evaluation.seconds)).where(Evaluation.run_id.in_(ids))
         totals: dict[int, float] = defaultdict(float)
         with self._session() as session:
-            for query in (steps.group_by(point.run_id), evaluations.group_by(evaluation.run_id)):
+            for query in (steps.group_by(Point.run_id), evaluations.group_by(Evaluation.run_id)):
                 for run, seconds in session.execute(query):
                     totals[run] += seconds or 0.0
         return dict(totals)
@@ -237,12 +237,11 @@ class Reader:
 
     def points(self, run: int, after: int = -1, names: Iterable[str] | None = None) -> list[StepMetric]:
         """A run's metrics after a step, in order; a page passes the last step that it has drawn."""
-        point = Point
-        chosen = select(point.step, point.name, point.value).where(point.run_id == run, point.step > after)
+        chosen = select(Point.step, Point.name, Point.value).where(Point.run_id == run, Point.step > after)
         if names is not None:
-            chosen = chosen.where(point.name.in_(list(names)))
+            chosen = chosen.where(Point.name.in_(list(names)))
         with self._session() as session:
-            rows = session.execute(chosen.order_by(point.step, point.name))
+            rows = session.execute(chosen.order_by(Point.step, Point.name))
             return [StepMetric(step, name, nan if value is None else value) for step, name, value in rows]
 
     def last_step(self, run: int) -> int | None:

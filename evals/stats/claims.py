@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 from typing import Literal
 
-from evals.stats.paired_comparison import bisect
+from evals.stats.paired_comparison import POWER, bisect
 from recovery.errors import RecoverError
 
 Direction = Literal["above", "not below"]
 Verdict = Literal["supported", "refuted", "cannot tell", "no verdict"]
 MIN_SEEDS = 3
-POWER = 0.8  # of the study that `needed` plans
 MAX_SEEDS = 100
 CENTRE = 0.5  # the level at which a bound is the estimate itself
 

@@ -19,7 +19,7 @@ from recovery.errors import RecoverError
 
 QUANTILES = (np.arange(500) + 0.5) / 500  # midpoints of equal shares of a distribution, instead of random draws
 DRAWS = 2000  # of a bootstrap
-POWER = 0.8  # of showing what is true, where items are planned
+POWER = 0.8  # of showing what is true, where items or seeds are planned
 
 
 def wilson(passes: float, n: float) -> tuple[float, float]:
