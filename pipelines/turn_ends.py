@@ -13,14 +13,7 @@ from pipelines.storage import ContentCache
 from recovery.engines import Generation, Sampling
 from recovery.models.chat_template import check_same_vocabulary
 from recovery.models.students import Student, load_chat
-from recovery.stop_contract import (
-    Fault,
-    ReplyEnds,
-    StopFiles,
-    file_faults,
-    measured_fault,
-    probability_of_ending,
-)
+from recovery.stop_contract import Fault, ReplyEnds, StopFiles, file_faults, measured_fault, probability_of_ending
 
 PROMPTS = 24
 LIMIT = 256  # tokens of a reply

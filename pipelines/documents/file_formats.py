@@ -89,10 +89,7 @@ def read_html(file: Path) -> Iterator[str]:
         for invisible in page(["script", "style", "template", "noscript"]):
             invisible.decompose()
         text = markdown.MarkdownConverter(
-            heading_style="ATX",
-            strip=["a", "img"],
-            escape_asterisks=False,
-            escape_underscores=False,
+            heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False
         ).convert_soup(page)
     yield from split_document(["\n".join(line.rstrip() for line in text.splitlines())])
 

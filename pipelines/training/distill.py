@@ -31,15 +31,7 @@ from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, signal_of
 from recovery.samples import Sample
 from recovery.signals import Labels
-from recovery.states import (
-    Accepted,
-    FixedRows,
-    Mixture,
-    Prompt,
-    Rollouts,
-    States,
-    TeacherContinuations,
-)
+from recovery.states import Accepted, FixedRows, Mixture, Prompt, Rollouts, States, TeacherContinuations
 from recovery.teachers import EmaTeacher, FrozenTeacher, Teacher
 
 ANSWER_BLOCK = 256  # prompts that are answered together

@@ -79,13 +79,7 @@ class Stage:
         plan = self.job.eval_plan
         named = {"conversations": self.job.training_file, "questions": plan.questions, "passages": plan.passages}
         files: dict[str, Any] = {name: str(file.resolve()) for name, file in named.items() if file}
-        return RunInputs(
-            job=self.job.id,
-            stage="midtrained",
-            corpus=self.job.content,
-            **files,
-            **of_recipe,
-        )
+        return RunInputs(job=self.job.id, stage="midtrained", corpus=self.job.content, **files, **of_recipe)
 
     def recorded_run(
         self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs

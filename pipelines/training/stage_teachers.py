@@ -16,14 +16,7 @@ from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompt
 from pipelines.teacher_choice import Itself, Served
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
-from recovery.models.adapters import (
-    Adapter,
-    base_of,
-    preserve_adapter_state,
-    same_model,
-    saved_biases,
-    trains_biases,
-)
+from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model, saved_biases, trains_biases
 from recovery.models.chat_template import Chat, added_tokens
 from recovery.models.students import Student, load_chat, load_student
 from recovery.recipes import Recipe, signal_of

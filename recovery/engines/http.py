@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.engines import VLLM_LOOPS, Generation, Sampling, row_seeds
-from recovery.engines.served_model import (
-    Probe,
-    ServeCommand,
-    ServedModel,
-    identify,
-    serve_command,
-    token_logprobs,
-)
+from recovery.engines.served_model import Probe, ServeCommand, ServedModel, identify, serve_command, token_logprobs
 from recovery.engines.servers import Refused, Server, Servers, Unavailable
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
