@@ -32,12 +32,11 @@ from evals.subject import Subject
 from evals.suites.config import load_suites
 from evals.suites.lab import measure_arithmetic, measure_instructions, measure_own_world
 from evals.suites.suite_measurement import measure
-from pipelines.cycle import run_job
+from pipelines.cycle import Outcome, run_job
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import OtherResults, Verdict, judge
 from pipelines.model_loading import load_frozen
-from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
 from pipelines.project.checkpoints import weights_hash
 from pipelines.project.project import Project

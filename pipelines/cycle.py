@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from db.next_attempt import Attempt, NextAttempt, advise
 from db.tables import Checkpoint, Decision, Promotion, RunInputs
-from evals.results import Item, Result, main_result
+from evals.results import Item, Result, headlines, main_result
 from evals.suites.config import load_suites
 from evals.suites.training_texts import has_conversations
 from pipelines.documents.corpus import CorpusSnapshot
@@ -29,7 +29,6 @@ from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.outcome import Answer, Outcome
 from pipelines.project.locations import find_root
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
@@ -44,6 +43,46 @@ from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A decision about a verdict."""
+
+    promote: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    cycle: int  # its number, 0 for a repair outside any cycle
+    clean: list[Result]
+    damaged: list[Result]
+    recovered: list[Result]
+    verdict: Verdict
+    promoted: bool
+    distilled: RunResult
+    decision: str  # for people to read
+    next_attempt: NextAttempt | None = None  # what to try after a rejection
+
+    def as_json(self) -> dict[str, Any]:
+        run, checkpoint = self.distilled, self.distilled.checkpoint
+        return {
+            "cycle": self.cycle or None,
+            "clean": headlines(self.clean),
+            "damaged": headlines(self.damaged),
+            "recovered": headlines(self.recovered),
+            "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
+            "verdict": self.verdict.as_dict(),
+            "promoted": self.promoted,
+            "checkpoint": checkpoint.reference,
+            "path": checkpoint.path,
+            "steps": run.steps,
+            "stopped": run.stopped or None,
+            "next_attempt": self.next_attempt.command if self.next_attempt else None,
+            "warm_start": run.warm_start,
+            "cost": {"seconds": round(run.seconds, 1)},
+        }
 
 
 def run_job(project: Project, job: Job, answer: Answer | None = None) -> RunResult | Outcome:

@@ -19,13 +19,12 @@ import torch
 from db.headline_scores import MEASURES
 from db.tables import last_decisions
 from evals.results import Result, headlines
-from pipelines.cycle import Cycle, run_job
+from pipelines.cycle import Cycle, Outcome, run_job
 from pipelines.evaluation.printed_tables import scores_table, verdict_table
 from pipelines.gate.promotion import current_user
 from pipelines.gate.verdict import Verdict
 from pipelines.job import Command, Job, unfinished_jobs
 from pipelines.log import duration, log
-from pipelines.outcome import Outcome
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
 from pipelines.project.running import command_lock

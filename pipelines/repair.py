@@ -14,7 +14,7 @@ from db.next_attempt import Attempt, NextAttempt, advise
 from evals.results import headlines
 from evals.suites.config import load_suites
 from evals.suites.training_texts import has_conversations
-from pipelines.cycle import Cycle, saved_job
+from pipelines.cycle import Cycle, Outcome, saved_job
 from pipelines.evaluation.checkpoint_measurement import knowledge_result
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.printed_tables import scores_table, verdict_table
@@ -22,7 +22,6 @@ from pipelines.gate.verdict import Verdict
 from pipelines.job import Job
 from pipelines.log import duration, log
 from pipelines.model_loading import load_frozen
-from pipelines.outcome import Outcome
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress
 from pipelines.settings.defaults import Pace, Size, size_of

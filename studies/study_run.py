@@ -17,12 +17,11 @@ from db.tables import Checkpoint, RunInputs
 from db.tables import Study as StudyRow
 from evals.results import headline, headlines
 from evals.suites.config import load_suites
-from pipelines.cycle import run_job
+from pipelines.cycle import Answer, run_job
 from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
 from pipelines.evaluation.drift import NewTask, checkpoint_drift
 from pipelines.job import unfinished_jobs
 from pipelines.log import log
-from pipelines.outcome import Answer
 from pipelines.prepare_job import eval_plan, prepare_job
 from pipelines.project.locations import HOME
 from pipelines.project.project import Project

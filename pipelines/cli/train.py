@@ -27,8 +27,8 @@ from pipelines.log import log
 from pipelines.request import Request
 
 if TYPE_CHECKING:
+    from pipelines.cycle import Outcome
     from pipelines.job import Job
-    from pipelines.outcome import Outcome
     from pipelines.project.project import Project
     from pipelines.repair import RepairResult
     from pipelines.training.training_run import RunResult

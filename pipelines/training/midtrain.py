@@ -19,9 +19,13 @@ from pipelines.settings.schema import Midtrain, split_rows
 from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
 from pipelines.synthetic.gap_questions import gap_questions
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
-from pipelines.training.document_rows import conversation_samples, document_rows, training_file_samples
+from pipelines.training.document_rows import (
+    conversation_samples,
+    document_rows,
+    measured_separator,
+    training_file_samples,
+)
 from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from pipelines.cycle import Answer
 from pipelines.job import Job
-from pipelines.outcome import Answer
 from pipelines.project.project import Project
 from tests.pipelines.options import data_of, recover
 

@@ -6,7 +6,7 @@ import pytest
 from db.tables import RunInputs
 from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
-from pipelines.cycle import Cycle
+from pipelines.cycle import Answer, Cycle
 from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import (
     OtherResults,
@@ -18,7 +18,6 @@ from pipelines.gate.verdict import (
     settles_behaviour,
 )
 from pipelines.job import Job
-from pipelines.outcome import Answer
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError

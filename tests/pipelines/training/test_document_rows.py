@@ -15,8 +15,13 @@ from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill
 from pipelines.synthetic.base_outputs import GeneratedTexts
 from pipelines.synthetic.passage_prompts import opening_prompts
-from pipelines.training.document_rows import document_rows, rows_beside, training_file_rows
-from pipelines.training.separator import likelihoods, measured_separator
+from pipelines.training.document_rows import (
+    document_rows,
+    likelihoods,
+    measured_separator,
+    rows_beside,
+    training_file_rows,
+)
 from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
@@ -120,7 +125,7 @@ def test_a_separator_is_measured_once(tmp_path: Path, corpus: CorpusSnapshot, mo
     stage = stage_of(tmp_path, UNNAMED)
     project, start = stage.project, stage.project.clean
     best = measured_separator(stage, corpus, start)
-    monkeypatch.setattr("pipelines.training.separator.load_frozen", None)
+    monkeypatch.setattr("pipelines.training.document_rows.load_frozen", None)
     assert measured_separator(stage, corpus, start) == best  # from the cache
     shutil.rmtree(project.home / "cache")
     stage = replace(stage, job=replace(stage.job, id="c0ffee"))
