@@ -37,9 +37,8 @@ from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, change_recipe, differences, resolve_settings
 from pipelines.settings.schema import Dials, Settings
 from pipelines.storage import JsonLines, content_hash
-from pipelines.synthetic.chat_prompts import other_contexts
 from pipelines.synthetic.passage_prompts import passages_in
-from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS
+from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS, other_contexts
 from pipelines.teacher_choice import (
     BASE,
     Itself,

@@ -17,7 +17,7 @@ from evals.subject import Subject
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.passages import MIN_WORDS, passages_of
 from pipelines.log import log
-from pipelines.synthetic.chat_prompts import other_contexts
+from pipelines.synthetic.prompts import other_contexts
 from pipelines.synthetic.questions import FilterCounts, generate_questions
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat

@@ -20,7 +20,7 @@ from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.storage import ContentCache
-from pipelines.synthetic.chat_prompts import ChatPrompt
+from pipelines.synthetic.prompts import ChatPrompt
 from pipelines.training.recipe_inputs import chosen_recipe
 from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
 from recovery.divergences import forward_kl

@@ -15,7 +15,7 @@ from pipelines.model_loading import device, frozen_dtype, open_engine, open_subj
 from pipelines.project.checkpoints import weights_id
 from pipelines.storage import ContentCache
 from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
-from pipelines.synthetic.chat_prompts import ChatPrompt, share_of_checks
+from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
 from pipelines.training.document_rows import rows_beside
 from pipelines.training.early_stopping import EarlyStopping, clean_replies

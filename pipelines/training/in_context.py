@@ -23,7 +23,6 @@ from pipelines.model_loading import open_engine
 from pipelines.settings.defaults import warn_of_few_steps
 from pipelines.storage import HASH_DIGITS, ContentCache
 from pipelines.synthetic.base_outputs import BaseOutputs
-from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.passage_prompts import (
     ALTERNATIVES,
     EARLIER_DOMAIN,
@@ -33,7 +32,7 @@ from pipelines.synthetic.passage_prompts import (
     passages_in,
     write_passage_questions,
 )
-from pipelines.synthetic.prompts import as_prompts
+from pipelines.synthetic.prompts import ChatPrompt, as_prompts, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand

@@ -13,8 +13,7 @@ from evals.jsonl import read_rows
 from pipelines.documents.conversations import warn_of_unread_tools
 from pipelines.settings.schema import Dials, Distill, Midtrain, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
-from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt, shuffled_contexts, with_context_of
-from pipelines.synthetic.prompts import read_prompts
+from pipelines.synthetic.prompts import ChatPrompt, parse_prompt, read_prompts, shuffled_contexts, with_context_of
 from pipelines.teacher_choice import BASE, ByDomain, Itself, Router, Served, TeacherChoice
 from recovery.distributed import processes as started_processes
 from recovery.errors import RecoverError

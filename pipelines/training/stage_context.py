@@ -16,8 +16,8 @@ from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs
-from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, document_prefixes
+from pipelines.synthetic.prompts import ChatPrompt
 from pipelines.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
 from pipelines.training.context_lift import check_lift
 from pipelines.training.recipe_inputs import RecipeFiles, check_contamination

@@ -11,8 +11,8 @@ from random import Random
 from db.tables import Checkpoint
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained
-from pipelines.synthetic.chat_prompts import ChatPrompt
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts
+from pipelines.synthetic.prompts import ChatPrompt
 from pipelines.teacher_choice import Itself, Served
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError

@@ -10,7 +10,7 @@ from dashboard.pages.studies import claim_table
 from db.tables import Study as StudyRow
 from pipelines.cli.study import _claim_lines
 from pipelines.project.project import Project
-from pipelines.synthetic.chat_prompts import parse_prompt
+from pipelines.synthetic.prompts import parse_prompt
 from recovery.errors import RecoverError
 from studies.declaration import Study
 from studies.study_run import StudyRun, arm_file, documents

@@ -5,13 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.synthetic.chat_prompts import (
-    ChatPrompt,
-    parse_prompt,
-    share_of_checks,
-    shuffled_contexts,
-    with_context_of,
-)
+from pipelines.synthetic.prompts import ChatPrompt, parse_prompt, share_of_checks, shuffled_contexts, with_context_of
 from recovery.errors import RecoverError
 from recovery.samples import Sample
 from tests.models import tiny_student

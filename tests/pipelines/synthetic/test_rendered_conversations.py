@@ -9,8 +9,7 @@ import pytest
 from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
 from pipelines.settings.schema import Distill
 from pipelines.storage import JsonLines
-from pipelines.synthetic.chat_prompts import ChatPrompt, with_context_of
-from pipelines.synthetic.prompts import read_prompts
+from pipelines.synthetic.prompts import ChatPrompt, read_prompts, with_context_of
 from pipelines.training.document_rows import training_file_samples
 from pipelines.training.recipe_inputs import check_prompts
 from recovery.errors import RecoverError

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill, Midtrain, Settings
-from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
+from pipelines.synthetic.prompts import ChatPrompt, parse_prompt
 from pipelines.teacher_choice import BASE, ByDomain, parse_teacher
 from pipelines.training import recipe_inputs
 from pipelines.training.recipe_inputs import (

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from db.tables import Checkpoint
-from pipelines.synthetic.chat_prompts import ChatPrompt, parse_prompt
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
+from pipelines.synthetic.prompts import ChatPrompt, parse_prompt
 from pipelines.teacher_choice import Served
 from pipelines.training.stage_teachers import Teachers
 from recovery.errors import RecoverError
