@@ -38,8 +38,7 @@ from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import OtherResults, Verdict, judge
 from pipelines.model_loading import load_frozen
 from pipelines.prepare_job import prepare_job
-from pipelines.project.checkpoints import weights_hash
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from pipelines.request import Request
 from pipelines.settings.schema import Gate
 from recovery.engines.transformers import TransformersEngine

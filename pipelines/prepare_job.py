@@ -29,9 +29,8 @@ from pipelines.evaluation.evaluation_plan import EvalPlan, midtrainings
 from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
 from pipelines.model_loading import check_servers
-from pipelines.project.checkpoints import weights_hash
 from pipelines.project.locations import FIXED, relocate
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import Resolved, change_recipe, differences, resolve_settings

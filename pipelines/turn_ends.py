@@ -8,7 +8,7 @@ from evals.suites.lab import instruction_prompts
 from evals.suites.suite_measurement import ifeval_prompts
 from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
-from pipelines.project.checkpoints import weights_id
+from pipelines.project.project import weights_id
 from pipelines.storage import ContentCache
 from recovery.engines import Generation, Sampling
 from recovery.models.chat_template import check_same_vocabulary

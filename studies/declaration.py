@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from evals.measurement_keys import data_hash
 from evals.results import MEASURES
 from evals.stats.claims import Direction
-from pipelines.project.checkpoints import weights_id
+from pipelines.project.project import weights_id
 from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix

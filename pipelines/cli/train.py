@@ -210,7 +210,7 @@ def _dial(named: tuple[str, Mapping[str, Any]]) -> str:
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.project.checkpoints import parse_reference
+    from pipelines.project.project import parse_reference
     from pipelines.teacher_choice import Model, parse_teacher
 
     match parse_teacher(request.teacher):

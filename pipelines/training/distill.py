@@ -12,7 +12,7 @@ from db.tables import Checkpoint, RunInputs
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
-from pipelines.project.checkpoints import weights_id
+from pipelines.project.project import weights_id
 from pipelines.storage import ContentCache
 from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks

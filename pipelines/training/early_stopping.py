@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.log import log
 from pipelines.model_loading import open_subject
-from pipelines.project.checkpoints import weights_id
+from pipelines.project.project import weights_id
 from pipelines.settings.schema import Distill
 from pipelines.storage import ContentCache
 from pipelines.training.probes import ProbeFunction, ProbeResult, best_knowledge

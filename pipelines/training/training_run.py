@@ -15,8 +15,7 @@ from db.tables import Checkpoint
 from db.tracker import Tracker
 from evals.suites.config import resolve_suites
 from pipelines.log import STEPS, StepTimer, log
-from pipelines.project.checkpoints import weights_hash
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from pipelines.training.early_stopping import EarlyStopping
 from pipelines.training.probes import ProbeResult
 from pipelines.training.stage_context import Role, Stage

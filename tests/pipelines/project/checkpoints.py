@@ -2,8 +2,7 @@
 
 from db.tables import Decision, Role
 from pipelines.gate.promotion import decide
-from pipelines.project.checkpoints import weights_hash
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 
 
 def record_checkpoint(

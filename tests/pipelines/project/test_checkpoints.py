@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.checkpoints import Reference, model_path, parse_reference, weights_id
+from pipelines.project.project import Reference, model_path, parse_reference, weights_id
 from recovery.errors import RecoverError
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.checkpoints import weights_hash
 from pipelines.project.locations import Base, resolve_base
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.pipelines.options import recover
