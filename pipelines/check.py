@@ -17,7 +17,6 @@ from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import Verdict
 from pipelines.prepare_job import Prepared
 from pipelines.project.project import Project
-from pipelines.storage import ContentCache
 from pipelines.turn_ends import TurnEnds, examine_turn_ends
 
 SENTENCES = {
@@ -131,7 +130,7 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     else:
         clean, results, verdict = Cycle(project, job).judge_student()
     forgotten, learned = forgotten_rows(clean, results), learned_rows(clean, results)
-    turn_ends = examine_turn_ends(project.path_of(model), project.base, ContentCache(project.home / "cache"))
+    turn_ends = examine_turn_ends(project.path_of(model), project.base, project.cache)
     return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends)
 
 

@@ -22,7 +22,7 @@ from pipelines.project.project import Project
 from pipelines.project.running import job_files, readable_job
 from pipelines.project.runs import JobKey
 from pipelines.settings.schema import Settings
-from pipelines.storage import HASH_DIGITS, ContentCache, JsonLines, write_atomic
+from pipelines.storage import HASH_DIGITS, JsonLines, write_atomic
 from pipelines.synthetic.prompts import read_prompts
 from pipelines.teacher_choice import BASE, TeacherChoice, named_checkpoints
 from recovery.errors import RecoverError
@@ -142,6 +142,6 @@ def store_prompts(project: Project, file: Path | None) -> Path | None:
         return None
     prompts = [prompt.row[1] for prompt in read_prompts(file)]
     content = "\n".join(json.dumps(prompt, ensure_ascii=False) for prompt in prompts)  # names the file
-    copy = ContentCache(project.home / "cache").path("prompts", content, ".jsonl")
+    copy = project.cache.path("prompts", content, ".jsonl")
     JsonLines(copy).write(prompts)
     return copy

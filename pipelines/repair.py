@@ -27,7 +27,6 @@ from pipelines.project.running import published_progress
 from pipelines.settings.defaults import Pace, Size, size_of
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
-from pipelines.storage import ContentCache
 from pipelines.turn_ends import BaseReplies
 from recovery.models.adapters import base_of
 from recovery.models.students import parameters_of
@@ -181,7 +180,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
     with saved_job(project, job):
         student = project.reader.checkpoint(job.student or 0)
         assert student is not None
-        replies = BaseReplies.of(project.base, ContentCache(project.home / "cache"))
+        replies = BaseReplies.of(project.base, project.cache)
         base_ending, ending = replies.ends.probability, replies.ending(load_frozen(student.path))
         is_lost, cycle = has_lost_ends(ending, base_ending), Cycle(project, replace(job, command="distill"))
         if is_lost:
@@ -228,7 +227,7 @@ def _try(project: Project, job: Job, name: str, replies: BaseReplies, known: flo
     with published_progress(project):
         outcome = Cycle(project, job, known=known).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
-    cache, took = ContentCache(project.home / "cache"), time.monotonic() - started_at
+    took = time.monotonic() - started_at
     return Move(
         name,
         headlines(outcome.recovered),
@@ -237,7 +236,7 @@ def _try(project: Project, job: Job, name: str, replies: BaseReplies, known: flo
         checkpoint.path,
         (run.warm_start or {}).get("share"),
         run.steps,
-        cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
+        project.cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
         replies.ending(load_frozen(checkpoint.path)),
         _advice(job, outcome) if run.steps and name != "ends" else None,
     )

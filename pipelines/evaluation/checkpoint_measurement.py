@@ -21,7 +21,7 @@ from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
-from pipelines.storage import ContentCache, JsonLines
+from pipelines.storage import JsonLines
 
 SUITE = "behaviour"
 KEY, COST = "measured", "cost"  # what the record keeps in an evaluation's settings besides the settings themselves
@@ -163,8 +163,7 @@ class BlockMeasurement:
 
     @property
     def _progress(self) -> JsonLines:
-        cache = ContentCache(self.project.home / "cache")
-        return JsonLines(cache.path("blocks", self.key(self.rule.total), ".jsonl"))
+        return JsonLines(self.project.cache.path("blocks", self.key(self.rule.total), ".jsonl"))
 
 
 def _items(results: list[Result]) -> list[Item]:

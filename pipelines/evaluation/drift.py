@@ -108,7 +108,7 @@ def _measure(
     project: Project, checkpoint: Checkpoint, task: NewTask, ifeval_data: Path | None, engine: EngineName
 ) -> list[Result]:
     open_base = partial(open_subject, project.base, engine)
-    prompts = cached_prompts(project.home / "cache", project.base_weights_id, PROMPTS, SEED, open_base)
+    prompts = cached_prompts(project.cache, project.base_weights_id, PROMPTS, SEED, open_base)
     current, base = load_frozen(checkpoint.path), project.base
     clean: Clean
     if can_switch_to(current, base):  # then they share memory

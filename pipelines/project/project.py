@@ -35,7 +35,7 @@ from pipelines.project.locations import (
     resolve_base,
 )
 from pipelines.settings.sources import read_toml
-from pipelines.storage import content_hash, write_atomic
+from pipelines.storage import ContentCache, content_hash, write_atomic
 from recovery.errors import RecoverError
 from recovery.lab import BASE as LAB_BASE
 from recovery.models.gguf_dequantisation import names_gguf
@@ -157,6 +157,10 @@ class Project:
     @property
     def home(self) -> Path:
         return self.temporary_home or self.root / HOME
+
+    @property
+    def cache(self) -> ContentCache:
+        return ContentCache(self.home / "cache")
 
     @property
     def name_file(self) -> Path:

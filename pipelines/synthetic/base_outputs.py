@@ -52,7 +52,7 @@ class BaseOutputs:
 
     def prompts(self, more_seed: int = 0) -> list[str]:
         """Those that the base answers for the mix; with DISTILL_SEED those for the student's rollouts."""
-        cache, weights = self.project.home / "cache", self.project.base_weights_id
+        cache, weights = self.project.cache, self.project.base_weights_id
         return cached_prompts(cache, weights, self.settings.distill.prompts, self.seed + more_seed, self.open_base)
 
     def answers(self) -> list[Sample]:
@@ -66,7 +66,7 @@ class BaseOutputs:
                     base.engine,
                     base.chat,
                     prompts,
-                    self.project.home / "cache",
+                    self.project.cache.folder,
                     self.project.base_weights_id,
                     max_new_tokens=self.settings.distill.max_new_tokens,
                     seed=self.seed,
@@ -92,7 +92,7 @@ class BaseOutputs:
                 return generate_texts(base.engine, chat, count, window, self.seed)
 
         try:
-            texts = ContentCache(self.project.home / "cache").get_or_write("texts", inputs, write)
+            texts = self.project.cache.get_or_write("texts", inputs, write)
         except RecoverError as error:
             self._leave_out(error, is_default)
             return []

@@ -202,7 +202,7 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
     return prompts[:count]
 
 
-def cached_prompts(folder: Path, weights: str, count: int, seed: int, open_base: OpenSubject) -> list[str]:
+def cached_prompts(cache: ContentCache, weights: str, count: int, seed: int, open_base: OpenSubject) -> list[str]:
     """The prompts that the base with these weights wrote before, or writes now: the same prompts every time."""
 
     def write() -> list[str]:
@@ -210,7 +210,7 @@ def cached_prompts(folder: Path, weights: str, count: int, seed: int, open_base:
         with open_base() as base:
             return write_prompts(base.engine, base.chat, count, seed)
 
-    return list(ContentCache(folder).get_or_write("prompts", f"{weights}/{count}/{seed}", write))
+    return list(cache.get_or_write("prompts", f"{weights}/{count}/{seed}", write))
 
 
 def user_turn(chat: Chat) -> tuple[list[int], str]:

@@ -19,7 +19,6 @@ from pipelines.log import log
 from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
-from pipelines.storage import ContentCache
 from pipelines.synthetic.prompts import ChatPrompt
 from pipelines.training.recipe_inputs import chosen_recipe
 from recovery.chunked_loss import CHUNK_ELEMENTS, chunks
@@ -87,7 +86,7 @@ def check_lift(
 
     rows = [[p.messages, p.tools, p.context, *map(p.row[1].get, CHECK_FIELDS)] for p in chosen]
     inputs = [project.weights_id(teacher), template, distill.max_new_tokens, seed, rows]
-    measured = Lift(**ContentCache(project.home / "cache").get_or_write("lift", inputs, measure))
+    measured = Lift(**project.cache.get_or_write("lift", inputs, measure))
     lift = replace(measured, selected=selected)
     log.info(f"  {str(lift)[0].upper()}{str(lift)[1:]}")
     is_control = distill.shuffle_contexts or not distill.require_lift

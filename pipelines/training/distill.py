@@ -13,7 +13,6 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
 from pipelines.project.project import weights_id
-from pipelines.storage import ContentCache
 from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
@@ -138,7 +137,7 @@ def replies_beforehand(
     def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
         tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
         inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, sampling.temperature]
-        cache, replies = ContentCache(stage.project.home / "cache"), list[list[int]]()
+        cache, replies = stage.project.cache, list[list[int]]()
         with ExitStack() as stack:
 
             @cache_result

@@ -16,7 +16,6 @@ from pipelines.log import log
 from pipelines.model_loading import load_frozen
 from pipelines.project.runs import run_of_stage
 from pipelines.settings.schema import Distill
-from pipelines.storage import ContentCache
 from pipelines.synthetic.base_outputs import GeneratedTexts
 from pipelines.training.stage_context import Stage
 from recovery.engines import Engine
@@ -38,7 +37,7 @@ def document_rows(
     domain: str | None = None,
     use_labels: bool = False,
 ) -> Documents:
-    settings, cache = stage.settings.midtrain, stage.project.home / "cache"
+    settings, cache = stage.settings.midtrain, stage.project.cache.folder
     ids = [
         document
         for corpus in corpora
@@ -129,15 +128,15 @@ def measured_separator(stage: Stage, corpus: CorpusSnapshot, start: Checkpoint) 
         return chat.separator
     if started and started.inputs.separator is not None:
         return started.inputs.separator
-    cache = stage.project.home / "cache"
+    cache = stage.project.cache
 
     def measure() -> list[float]:
-        documents = tokenize_documents(corpus.texts, chat.tokenizer, cache, corpus.hash)
+        documents = tokenize_documents(corpus.texts, chat.tokenizer, cache.folder, corpus.hash)
         engine = TransformersEngine(load_frozen(stage.project.base))
         return likelihoods(engine, chat, candidates, documents[:: -(-len(documents) // SCORED_DOCUMENTS)])
 
     inputs = [stage.project.base_weights_id, corpus.hash, candidates]
-    scores = dict(zip(candidates, ContentCache(cache).get_or_write("separator", inputs, measure), strict=True))
+    scores = dict(zip(candidates, cache.get_or_write("separator", inputs, measure), strict=True))
     best = max(candidates, key=lambda candidate: scores[candidate])
     named = ", ".join(f"{chat.tokenizer.decode([token])} {score:.3f}" for token, score in scores.items())
     log.info(f"Documents end with {chat.tokenizer.decode([best])}; log-prob of a token after each candidate: {named}")

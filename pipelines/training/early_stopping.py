@@ -15,7 +15,6 @@ from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.project.project import weights_id
 from pipelines.settings.schema import Distill
-from pipelines.storage import ContentCache
 from pipelines.training.probes import ProbeFunction, ProbeResult, best_knowledge
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
@@ -114,7 +113,6 @@ def clean_replies(stage: Stage, chosen: Recipe, teachers: Teachers, prompts: Seq
         return asdict(CleanReplies.of(replies))
 
     inputs = [limit, seed, *([weights_id(path), of_teacher] for path, of_teacher in tokens.items())]
-    cache = ContentCache(stage.project.home / "cache")
-    clean = CleanReplies(**cache.get_or_write("clean-replies", inputs, measure))
+    clean = CleanReplies(**stage.project.cache.get_or_write("clean-replies", inputs, measure))
     log.info(f"  Replies of {teachers}: {100 * clean.truncated:.0f} % are cut at {limit:,} tokens")
     return clean

@@ -21,7 +21,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.settings.defaults import warn_of_few_steps
-from pipelines.storage import HASH_DIGITS, ContentCache
+from pipelines.storage import HASH_DIGITS
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.passage_prompts import (
     ALTERNATIVES,
@@ -194,4 +194,4 @@ class PassageData:
 
         inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
         kind = f"passage-questions-{self.corpus.hash[:HASH_DIGITS]}"
-        return dict(ContentCache(project.home / "cache").get_or_write(kind, inputs, write))
+        return dict(project.cache.get_or_write(kind, inputs, write))

@@ -127,7 +127,7 @@ def scheduled_stage(
     """The stage with the passes and the rows of a step that suit what is read, where the settings leave them open."""
     tokens = more_tokens
     if corpus:
-        documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.home / "cache", corpus.hash)
+        documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.cache.folder, corpus.hash)
         tokens += documents.tokens + len(documents)  # every document has an end token
     midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts)
     settings = stage.settings.model_copy(update={"midtrain": midtrain})
