@@ -18,7 +18,7 @@ from torch import Tensor
 
 from recovery.errors import RecoverError
 from recovery.models.adapters import WEIGHTS, base_of, check_weights, same_model
-from recovery.models.chat_template import Chat, added_tokens, check_same_vocabulary, same_chat_template
+from recovery.models.chat_template import added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
 from recovery.models.students import (
     config_of,
@@ -68,20 +68,15 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
         )
     if below is not None:
         _check_adapter(model, below, base)
-    added, other_template = compare_chats(load_chat(model), load_chat(base))
-    same = False if below is not None else _check_full_weights(model, base)
-    return FineTune(added, other_template, same)
-
-
-def compare_chats(model: Chat, base: Chat) -> tuple[int, bool]:
-    """How many tokens the model has besides the base's, and whether it renders chats in another way."""
-    if not model.tokenizer.chat_template:
+    chat, base_chat = load_chat(model), load_chat(base)
+    if not chat.tokenizer.chat_template:
         raise RecoverError(
             "The fine-tune has no chat template, so it cannot be asked anything. Copy the base's chat template "
             "(chat_template.jinja, or chat_template in tokenizer_config.json) into its folder."
         )
-    check_same_vocabulary(model, base, is_base=True)
-    return added_tokens(model, base), not same_chat_template(model, base)
+    check_same_vocabulary(chat, base_chat, is_base=True)
+    same_weights = below is None and _check_full_weights(model, base)
+    return FineTune(added_tokens(chat, base_chat), not same_chat_template(chat, base_chat), same_weights)
 
 
 def _check_adapter(folder: str, below: str, base: str) -> None:

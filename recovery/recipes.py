@@ -235,6 +235,4 @@ def objective_of(recipe: Recipe) -> Objective:
         return CrossEntropy(dft=recipe.dft, anchor=recipe.anchor, epochs=epochs)
     if recipe.compares:
         return Divergence(recipe.beta, recipe.clip, recipe.clip_mode, ratio_clip=ratio_clip, epochs=epochs)
-    if recipe.estimator in ("full", "sampled"):
-        return SampledGradient(ratio_clip, anchor=recipe.anchor, epochs=epochs)
-    raise ValueError(f"Unknown estimator {recipe.estimator!r}.")
+    return SampledGradient(ratio_clip, anchor=recipe.anchor, epochs=epochs)

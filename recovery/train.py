@@ -109,10 +109,8 @@ class TrainState:
         return report_tokens(student, signal.teacher, samples) if signal.teacher else None
 
     def save(self, path: Path) -> None:
-        partial = path.with_name(path.name + ".partial")
         saved = {"optimizer": self.optimizer.state_dict(), "step": self.step, "bad_in_a_row": self.bad_in_a_row}
-        torch.save(saved, partial)
-        partial.rename(path)
+        torch.save(saved, path)
 
     def load(self, path: Path) -> "TrainState":
         saved = torch.load(path, map_location="cpu", weights_only=True)

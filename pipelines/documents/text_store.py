@@ -4,7 +4,7 @@ import hashlib
 import os
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,6 @@ class Texts(Sequence[str]):
         if isinstance(index, slice):
             return Texts(self.spool, self.indices[index])
         return self.spool[self.indices[index]]
-
-    def __iter__(self) -> Iterator[str]:
-        return (self.spool[i] for i in self.indices)
 
     @property
     def characters(self) -> int:

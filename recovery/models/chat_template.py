@@ -161,17 +161,8 @@ class Chat:
     def _texts_of_turn(self, messages: list[Message], turn: int, tools: list[Any] | None) -> tuple[str, str] | None:
         """What the template prints before this turn of the assistant, and for it; None where it then prints others in
         another way. The thinking that it begins in a prompt is left out where it prints the reply without."""
-        before, after = (
-            apply_template(
-                self.tokenizer,
-                turns,
-                tokenize=False,
-                tools=tools,
-                add_generation_prompt=is_prompt,
-                enable_thinking=self.thinking,
-            )
-            for turns, is_prompt in ((messages[:turn], True), (messages[: turn + 1], False))
-        )
+        before = self._apply(messages[:turn], tools, tokenize=False, add_generation_prompt=True)
+        after = self._apply(messages[: turn + 1], tools, tokenize=False, add_generation_prompt=False)
         if not after.startswith(before):
             before = THINK_PREFIX.sub("", before)
         return (before, after.removeprefix(before)) if after.startswith(before) else None
@@ -183,14 +174,7 @@ class Chat:
                 "Use a chat (instruction-tuned) model, or add a chat_template to its tokenizer."
             )
         try:
-            tokens = apply_template(
-                self.tokenizer,
-                messages,
-                tokenize=True,
-                tools=tools,
-                add_generation_prompt=add_generation_prompt,
-                enable_thinking=self.thinking,  # ignored by templates without a thinking mode
-            )
+            tokens = self._apply(messages, tools, tokenize=True, add_generation_prompt=add_generation_prompt)
         except (TemplateError, ValueError, TypeError, KeyError) as error:  # such as roles that do not alternate
             roles = ", ".join(str(message.get("role")) for message in messages) or "none"
             raise RecoverError(
@@ -198,6 +182,10 @@ class Chat:
                 "Leave it out, or change its turns."
             ) from error
         return list(tokens)
+
+    def _apply(self, messages: list[Message], tools: list[Any] | None, **options: Any) -> Any:
+        # Templates without a thinking mode ignore whether it is enabled.
+        return apply_template(self.tokenizer, messages, tools=tools, enable_thinking=self.thinking, **options)
 
 
 def apply_template(tokenizer: Any, messages: list[Message], *, tokenize: bool, **options: Any) -> Any:
