@@ -178,4 +178,4 @@ def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:
 
 
 # The commands register themselves with `main`.
-from pipelines.cli import dashboard, decide, evaluate, inspect, maintain, plan, study, train  # noqa: E402, F401
+from pipelines.cli import decide, evaluate, inspect, maintain, study, train  # noqa: E402, F401
