@@ -397,27 +397,18 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     check_servers(project.base, settings.engine, saved_rank(path), None)
     for note in about.notes(project.base_name):
         log.warning(note)
-    own_template = path if about.other_template else None
     own_files, base_files = StopFiles.of(path), StopFiles.of(project.base)
-    files = replace(own_files, template=base_files.template) if own_template else own_files
+    files = replace(own_files, template=base_files.template) if about.other_template else own_files
     missing = missing_end(files, base_files) if trains else None
-    is_changed = own_template is not None or missing is not None
-    fixed_copy = _fixed_copy(project, path, own_template is not None, missing) if is_changed else None
+    is_changed = about.other_template or missing is not None
+    fixed_copy = _fixed_copy(project, path, about.other_template, missing) if is_changed else None
     student = project.resolve(fixed_copy or request.student)
     corpus = save_snapshot(project.home, documents) if documents else None
     sample = None  # of what the fine-tune was trained on
-    if corpus is not None and not request.questions:
-        sample = sample_passages(project.home, corpus)
-    elif not request.questions:
-        sample = _store(project, _evenly(conversations), "sample")
-    plan = EvalPlan(
-        questions=store_file(project, request.questions, "questions"),
-        ifeval_data=store_file(project, request.ifeval_data, "ifeval"),
-        passages=sample,
-        limit=request.limit,
-        secondary_limit=request.secondary_limit,
-        probe_all=True,
-    ).with_public_ifeval_checked(load_suites(project.base))
+    if not request.questions:
+        sample = sample_passages(project.home, corpus) if corpus else _store(project, _evenly(conversations), "sample")
+    plan = replace(eval_plan(project, request, project.clean, None), passages=sample, probe_all=True)
+    plan = plan.with_public_ifeval_checked(load_suites(project.base))
     job = Job(
         "repair",
         settings,
@@ -433,17 +424,16 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     if own_files.template != files.template:
         former = "no token" if own_files.template is None else own_files.name(own_files.template)
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
-    processes = request.processes or 1
     job = replace(
         job,
         id=_repair_id(project, job, student),
         model=request.student,
         notes=tuple(about.notes(project.base_name)),
-        processes=processes,
+        processes=request.processes or 1,
         current=_current(project),
         fixed=". ".join(fixed) or None,
     )
-    return Prepared(job, about, own_template)
+    return Prepared(job, about, path if about.other_template else None)
 
 
 def _repair_id(project: Project, job: Job, student: Checkpoint) -> str:

@@ -37,18 +37,14 @@ class _ExpectedLogRatio(torch.autograd.Function):
         return torch.addcmul(p, p, ratio).mul_(up) if needs_p else None, p * -up if needs_q else None
 
 
-def _expected_log_ratio(log_p: Tensor, log_q: Tensor) -> Tensor:
-    return _ExpectedLogRatio.apply(log_p, log_q)
-
-
 def reverse_kl(student: Tensor, teacher: Tensor) -> Tensor:
     """KL(student ‖ teacher) of log-probs [..., vocabulary]: mode-seeking, the loss of on-policy distillation."""
-    return _expected_log_ratio(student, teacher)
+    return _ExpectedLogRatio.apply(student, teacher)
 
 
 def forward_kl(student: Tensor, teacher: Tensor) -> Tensor:
     """KL(teacher ‖ student): mode-covering, the loss of cross-entropy on soft labels."""
-    return _expected_log_ratio(teacher, student)
+    return _ExpectedLogRatio.apply(teacher, student)
 
 
 def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
@@ -56,7 +52,7 @@ def divergence(student: Tensor, teacher: Tensor, beta: float) -> Tensor:
 
     It vanishes at both ends, so β = 0 means KL(T‖S) and β = 1 means KL(S‖T): the limits after division by β and 1−β.
     """
-    return _generalised(student, teacher, beta, _expected_log_ratio)
+    return _generalised(student, teacher, beta, _ExpectedLogRatio.apply)
 
 
 def _generalised(student: Tensor, teacher: Tensor, beta: float, kl: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

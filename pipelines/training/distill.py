@@ -11,7 +11,7 @@ from typing import Any
 from db.tables import Checkpoint, RunInputs
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
-from pipelines.model_loading import device, frozen_dtype, open_engine, open_subject
+from pipelines.model_loading import device, frozen_dtype, load_trained, open_engine, open_subject
 from pipelines.project.project import weights_id
 from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
@@ -58,7 +58,7 @@ def distill(
     texts = _texts(stage, chat) if steps and settings.texts_share else []
     answers = replies_beforehand(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
     clean = clean_replies(stage, chosen, teachers, prompts) if steps else None
-    student = stage.load_student(start)
+    student = load_trained(start.path, stage.adapter, bf16=stage.settings.bf16)
     # Where the teachers' answers are the labels, the teachers' weights are needed for writing them alone.
     teacher: Teacher | None = None
     if steps and chosen.scores_with_teacher:

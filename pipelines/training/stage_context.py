@@ -11,7 +11,6 @@ from pipelines.documents.corpus import CorpusSnapshot, load_snapshots
 from pipelines.evaluation.evaluation_plan import midtrainings
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
@@ -24,7 +23,6 @@ from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
 from pipelines.training.stage_teachers import Teachers, TrainingSource
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
-from recovery.models.students import Student
 from recovery.recipes import Recipe
 from recovery.train import Plan
 
@@ -54,9 +52,6 @@ class Stage:
     def adapter(self) -> Adapter | None:
         rank = self.settings.lora_rank
         return Adapter(rank=rank, seed=self.job.seed) if rank else None
-
-    def load_student(self, start: Checkpoint) -> Student:
-        return load_trained(start.path, self.adapter, bf16=self.settings.bf16)
 
     def source(
         self, start: Checkpoint, recipe: Recipe, teachers: Teachers | None, separator: int | None = None
