@@ -17,8 +17,7 @@ from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
 from pipelines.training.document_rows import rows_beside
-from pipelines.training.early_stopping import EarlyStopping, clean_replies
-from pipelines.training.probes import DistillProbe
+from pipelines.training.probes import DistillProbe, EarlyStopping, clean_replies
 from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers

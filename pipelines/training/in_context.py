@@ -37,8 +37,8 @@ from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand
 from pipelines.training.document_rows import measured_separator
-from pipelines.training.early_stopping import EarlyStopping, clean_replies
 from pipelines.training.midtrain import scheduled_stage
+from pipelines.training.probes import EarlyStopping, clean_replies
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers

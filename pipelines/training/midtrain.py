@@ -25,7 +25,7 @@ from pipelines.training.document_rows import (
     measured_separator,
     training_file_samples,
 )
-from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.probes import EarlyStopping
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from pipelines.training.training_run import RunResult, TrainingRun

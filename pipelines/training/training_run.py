@@ -16,8 +16,7 @@ from db.tracker import Tracker
 from evals.suites.config import resolve_suites
 from pipelines.log import STEPS, StepTimer, log
 from pipelines.project.project import Project, weights_hash
-from pipelines.training.early_stopping import EarlyStopping
-from pipelines.training.probes import ProbeResult
+from pipelines.training.probes import EarlyStopping, ProbeResult
 from pipelines.training.stage_context import Role, Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.warm_start import WarmStart

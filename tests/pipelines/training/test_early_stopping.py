@@ -7,8 +7,7 @@ from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Settings
 from pipelines.teacher_choice import Itself, Served
-from pipelines.training.early_stopping import PROBES_IN_A_ROW, EarlyStopping, clean_replies
-from pipelines.training.probes import ProbeResult
+from pipelines.training.probes import PROBES_IN_A_ROW, EarlyStopping, ProbeResult, clean_replies
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import Teachers
 from recovery.collapse import CleanReplies, CollapseWatch

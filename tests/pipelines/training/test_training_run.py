@@ -15,7 +15,7 @@ from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.schema import Distill, Settings
-from pipelines.training.early_stopping import EarlyStopping
+from pipelines.training.probes import EarlyStopping
 from pipelines.training.stage_context import Stage
 from pipelines.training.stage_teachers import TrainingSource
 from pipelines.training.training_run import (
