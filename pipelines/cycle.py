@@ -39,8 +39,7 @@ from pipelines.training.in_context import midtrain_in_context
 from pipelines.training.midtrain import midtrain
 from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
 from pipelines.training.recipe_inputs import chosen_recipe
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
 

@@ -19,8 +19,7 @@ from pipelines.teacher_choice import Itself
 from pipelines.training.document_rows import rows_beside
 from pipelines.training.probes import DistillProbe, EarlyStopping, clean_replies
 from pipelines.training.recipe_inputs import chosen_recipe
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, warm_start, warm_start_plan
 from recovery.engines import Engine, Sampling

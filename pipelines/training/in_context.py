@@ -40,8 +40,7 @@ from pipelines.training.document_rows import measured_separator
 from pipelines.training.midtrain import scheduled_stage
 from pipelines.training.probes import EarlyStopping, clean_replies
 from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat

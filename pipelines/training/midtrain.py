@@ -26,8 +26,7 @@ from pipelines.training.document_rows import (
     training_file_samples,
 )
 from pipelines.training.probes import EarlyStopping
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat

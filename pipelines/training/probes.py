@@ -29,8 +29,7 @@ from pipelines.log import log
 from pipelines.model_loading import open_subject
 from pipelines.project.project import weights_id
 from pipelines.settings.schema import Distill, Gate
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Stage, Teachers
 from recovery.collapse import CleanReplies, CollapseWatch
 from recovery.engines import Engine, Generation, Sampling
 from recovery.models.students import Student

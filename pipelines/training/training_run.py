@@ -17,8 +17,7 @@ from evals.suites.config import resolve_suites
 from pipelines.log import STEPS, StepTimer, log
 from pipelines.project.project import Project, weights_hash
 from pipelines.training.probes import EarlyStopping, ProbeResult
-from pipelines.training.stage_context import Role, Stage
-from pipelines.training.stage_teachers import TrainingSource
+from pipelines.training.stage_context import Role, Stage, TrainingSource
 from pipelines.training.warm_start import WarmStart
 from pipelines.training_memory import ResourceMeter
 from recovery.errors import RecoverError

@@ -6,7 +6,7 @@ import torch
 import pipelines.model_loading
 from pipelines.model_loading import check_servers, load_trained, open_engine
 from pipelines.settings.sources import EngineName
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Teachers
 from recovery.engines import Sampling, vllm
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError

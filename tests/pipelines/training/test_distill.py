@@ -9,7 +9,7 @@ import torch
 
 from pipelines.settings.schema import Distill, Settings
 from pipelines.training.distill import open_writer, recipe_states, those_that_end
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Teachers
 from recovery.divergences import merge_stops
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE

@@ -8,8 +8,7 @@ from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Settings
 from pipelines.teacher_choice import Itself, Served
 from pipelines.training.probes import PROBES_IN_A_ROW, EarlyStopping, ProbeResult, clean_replies
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Stage, Teachers
 from recovery.collapse import CleanReplies, CollapseWatch
 from recovery.lab import BASE
 from recovery.models.students import load_chat

@@ -12,8 +12,7 @@ from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.training.midtrain import soft_label_teachers
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Stage, Teachers
 from recovery.lab import BASE
 from recovery.models.students import load_student
 from recovery.samples import Batch, Sample

@@ -9,7 +9,7 @@ from db.tables import Checkpoint
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.synthetic.prompts import ChatPrompt, parse_prompt
 from pipelines.teacher_choice import Served
-from pipelines.training.stage_teachers import Teachers
+from pipelines.training.stage_context import Teachers
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_chat, load_student, save_student

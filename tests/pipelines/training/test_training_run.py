@@ -16,8 +16,7 @@ from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.schema import Distill, Settings
 from pipelines.training.probes import EarlyStopping
-from pipelines.training.stage_context import Stage
-from pipelines.training.stage_teachers import TrainingSource
+from pipelines.training.stage_context import Stage, TrainingSource
 from pipelines.training.training_run import (
     ROLLOUTS_A_STEP,
     RecordedStates,
