@@ -35,8 +35,7 @@ from pipelines.project.running import published_progress, update_holder
 from pipelines.project.runs import made_promoted, runs_of_job
 from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
-from pipelines.training.in_context import midtrain_in_context
-from pipelines.training.midtrain import midtrain
+from pipelines.training.midtrain import midtrain, midtrain_in_context
 from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
 from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.stage_context import Stage, Teachers

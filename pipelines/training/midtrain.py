@@ -5,34 +5,62 @@ and a step reads of each what is their share of the tokens.
 
 The mix has documents of earlier cycles, and what the clean base wrote: texts, and answers to its own prompts. The base
 gives the soft labels of its own texts and answers, the last promoted model those of earlier documents.
+
+In context, the clean base, which reads the passages, teaches the same model, which does not. The rows are those of a
+distillation: half of them the student's rollouts, half the teacher's replies, to questions about the passages and to
+their openings. A share of ordinary prompts, which the base judges without a context, keeps instruction following. From
+the second cycle on, the last promoted model judges what is about passages.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import cycle, islice
+from pathlib import Path
+from random import Random
+from typing import Any
 
 from db.tables import Checkpoint
+from evals.contamination import remove_contaminated
+from evals.suites.knowledge import read_questions
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
+from pipelines.model_loading import open_engine
 from pipelines.settings.defaults import scheduled, warn_of_few_steps
 from pipelines.settings.schema import Midtrain, split_rows
+from pipelines.storage import HASH_DIGITS
 from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
 from pipelines.synthetic.gap_questions import gap_questions
-from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
+from pipelines.synthetic.passage_prompts import (
+    ALTERNATIVES,
+    EARLIER_DOMAIN,
+    as_prefix_prompts,
+    document_prefixes,
+    opening_prompts,
+    passages_in,
+    write_passage_questions,
+)
+from pipelines.synthetic.prompts import ChatPrompt, as_prompts, parse_prompt, shuffled_contexts, with_context_of
+from pipelines.synthetic.questions import LEAKED_WORDS
+from pipelines.training.context_lift import check_lift
+from pipelines.training.distill import recipe_states, replies_beforehand
 from pipelines.training.document_rows import (
     conversation_samples,
     document_rows,
     measured_separator,
     training_file_samples,
 )
-from pipelines.training.probes import EarlyStopping
+from pipelines.training.probes import EarlyStopping, clean_replies
+from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
 from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
-from recovery.recipes import recipe
-from recovery.states import CommonTokens, FixedRows, Mixture, States
+from recovery.recipes import Recipe, recipe
+from recovery.states import CommonTokens, FixedRows, Mixture, Prompt, States
 
 MEASURE_EVERY = 10  # steps between measurements of entropy and signal shape, which take time on a GPU
 
@@ -158,3 +186,150 @@ def _read_beside(settings: Midtrain, corpora: int, earlier_rows: int, text_rows:
     if answers:
         parts.append(f"{answers:.0%} answers by the clean base")
     return "".join(f"; {part}" for part in parts)
+
+
+def midtrain_in_context(
+    stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
+) -> RunResult:
+    job = replace(stage.job, settings=as_distillation(stage.settings))
+    settings, chosen, chat = job.settings.distill, chosen_recipe(job.settings.distill), load_chat(start.path)
+    if (separator := measured_separator(stage, corpus, start)) is not None:
+        chat = chat.with_separator(separator)
+    passages = passages_in(corpus.texts)
+    data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
+    questions = data.questions()
+    lift = check_lift(stage.project, start, questions, data.stage.settings, stage.job.seed, selected=data.file is None)
+    about_passages = data.about_passages(questions)
+    prompts = data.with_others(about_passages, earlier)
+    steps = data.steps(len(prompts))
+    promoted = data.promoted
+    teachers = Teachers(stage.project.clean, {EARLIER_DOMAIN: promoted} if promoted else {})
+    drawn_prompts = prompts[: steps * settings.rows]
+    answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
+    clean = clean_replies(data.stage, chosen, teachers, prompts)
+    source = stage.source(start, chosen, teachers, chat.separator)
+    student, signal = source.load()
+    log.info(
+        f"Mid-training in context on {corpus.files} file{'s' * (corpus.files != 1)}: {steps} steps of {settings.rows} "
+        f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
+    )
+    warn_of_few_steps(stage.settings.midtrain, steps, "distill.rows")
+    inputs = stage.midtraining_inputs(
+        teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
+        lift=lift,
+        separator=chat.separator,
+        mix=data.shares(prompts),
+        passages_taught=data.counts(questions),
+    )
+    with stage.recorded_run("midtrain", steps, inputs) as run, open_engine(student, stage.settings.engine) as engine:
+        training = TrainingRun(
+            stage=stage,
+            run=run,
+            role="midtrained",
+            start=start,
+            student=student,
+            states=recipe_states(data.stage, chosen, engine, questions, prompts, answers),
+            signal=signal,
+            plan=stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10)),
+            source=source,
+            monitor=EarlyStopping(settings.model_copy(update={"max_minutes": None, "max_flops": None}), clean=clean),
+        )
+        return training.run_to_end()
+
+
+@dataclass
+class PassageData:
+    stage: Stage  # with the settings of a distillation by the recipe
+    corpus: CorpusSnapshot
+    start: Checkpoint
+    recipe: Recipe
+    chat: Chat
+    passages: list[str]
+
+    def questions(self) -> list[ChatPrompt]:
+        """The user's, or the base's own; none that the student is measured by."""
+        distill, seed = self.stage.settings.distill, self.stage.job.seed
+        if self.file:
+            prompts = RecipeFiles(teacher_context=self.file).read(distill, seed)
+        else:
+            rows = [parse_prompt(("A question", row)) for row in self._written["questions"]]
+            prompts = [with_context_of(row, self.recipe.context, distill.recipe) for row in rows]
+            prompts = shuffled_contexts(prompts, seed) if distill.shuffle_contexts else prompts
+        texts = [prompt.text for prompt in prompts]
+        clean = set(remove_contaminated(texts, self._evaluation_items, LEAKED_WORDS).clean)
+        prompts = [prompt for prompt in prompts if prompt.text in clean]
+        if not prompts:
+            raise RecoverError(f"No question on the documents is left to learn from. {ALTERNATIVES}")
+        check_prompts(prompts, distill, self.chat, self.start.path)
+        return prompts
+
+    def about_passages(self, questions: Sequence[ChatPrompt]) -> list[Prompt]:
+        seed, shuffled = self.stage.job.seed, self.stage.settings.distill.shuffle_contexts
+        prompts = [question.tokenized(self.chat, self.recipe.template) for question in questions]
+        prompts += opening_prompts(self.passages, self.chat, seed, shuffled=shuffled)
+        return [replace(prompt, domain=EARLIER_DOMAIN) for prompt in prompts] if self.promoted else prompts
+
+    def with_others(self, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]) -> list[Prompt]:
+        """Beside them ordinary prompts, and openings of earlier documents; shuffled, so that each part is a sample."""
+        settings, seed = self.stage.settings.midtrain, self.stage.job.seed
+        left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
+        count = round(settings.ordinary_prompts / left * len(about_passages))
+        base = BaseOutputs(self.stage.project, self.stage.settings, self.stage.generation_seed)
+        ordinary = islice(cycle(base.prompts()), count) if count else ()
+        prompts = [*about_passages, *as_prompts(ordinary, self.chat)]
+        if earlier:
+            prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)
+            clean = remove_contaminated(prefixes, self._evaluation_items).clean
+            prompts += as_prefix_prompts(clean, self.chat)
+        Random(seed).shuffle(prompts)
+        return prompts
+
+    def steps(self, prompts: int) -> int:
+        """So many that every prompt is learned from once in a pass."""
+        midtrain = scheduled_stage(self.stage, self.corpus, self.chat).settings.midtrain
+        assert midtrain.epochs != "auto"
+        steps = math.ceil(midtrain.epochs * prompts / self.stage.settings.distill.rows)
+        return min(steps, midtrain.max_steps or steps)
+
+    def shares(self, prompts: Sequence[Prompt]) -> dict[str, float]:
+        """Of the prompts, in the terms of the mix: those that the base answers without a context, and earlier ones."""
+        bare = [prompt for prompt in prompts if prompt.teacher_prompt is None]
+        earlier = sum(prompt.domain == EARLIER_DOMAIN for prompt in bare)
+        return {"answers": (len(bare) - earlier) / len(prompts), "texts": 0.0, "earlier": earlier / len(prompts)}
+
+    def counts(self, questions: Sequence[ChatPrompt]) -> dict[str, Any]:
+        """How many prompts are about how many passages, and how many questions the base wrote for that."""
+        passages, covered = len(self.passages), len({question.context for question in questions})
+        counts = {"passages": passages, "questions": len(questions), "openings": passages, "with_questions": covered}
+        return counts if self.file else counts | {"written": self._written["counts"]}
+
+    @property
+    def promoted(self) -> Checkpoint | None:
+        """The last promoted model, where it is not the base."""
+        return None if self.start.id == self.stage.project.clean.id else self.start
+
+    @property
+    def file(self) -> Path | None:
+        """Of the user's questions; in a cycle, the file is what the teacher of its distillation reads."""
+        return self.stage.job.teacher_context if self.stage.job.command == "midtrain" else None
+
+    @cached_property
+    def _evaluation_items(self) -> list[str]:
+        plan = self.stage.job.eval_plan
+        files = [*([plan.questions] if plan.questions else []), *(file for _, file in plan.earlier_questions)]
+        return [question.text for file in files for question in read_questions(file)]
+
+    @cached_property
+    def _written(self) -> dict[str, Any]:
+        project, seed = self.stage.project, self.stage.job.seed
+        base = BaseOutputs(project, self.stage.settings, seed)
+
+        def write() -> dict[str, Any]:
+            log.info(f"The clean base writes questions on {len(self.passages):,} passages")
+            with base.open_base() as subject:
+                items = self._evaluation_items
+                return write_passage_questions(subject, self.passages, items, seed)
+
+        inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
+        kind = f"passage-questions-{self.corpus.hash[:HASH_DIGITS]}"
+        return dict(project.cache.get_or_write(kind, inputs, write))

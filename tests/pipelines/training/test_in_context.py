@@ -64,7 +64,7 @@ def test_without_a_lift_it_is_refused_with_the_figure(tmp_path: Path) -> None:
 
 def test_a_lift_of_the_bases_own_questions_is_named_as_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = {"questions": [{**row, "source": ""} for row in ROWS], "counts": {"written": 9}}
-    monkeypatch.setattr("pipelines.training.in_context.write_passage_questions", lambda *_: written)
+    monkeypatch.setattr("pipelines.training.midtrain.write_passage_questions", lambda *_: written)
     completed = midtrain(tmp_path, *set_options("distill.require_lift=false", "midtrain.epochs=0.1"))
     run = Project.open_existing(tmp_path / "project").run(data_of(completed)["run"])
     assert run.inputs.lift["selected"] is True
