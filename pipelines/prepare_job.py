@@ -49,18 +49,7 @@ from pipelines.teacher_choice import (
     parse_teacher,
     with_ids,
 )
-from pipelines.training.recipe_inputs import (
-    RecipeFiles,
-    as_distillation,
-    check_contamination,
-    check_domains,
-    check_midtraining,
-    check_mix,
-    check_processes,
-    check_prompts,
-    check_recipes,
-    chosen_recipe,
-)
+from pipelines.training import recipe_inputs
 from pipelines.training.training_run import check_logger
 from pipelines.training_memory import check_memory, check_window
 from recovery.engines.servers import is_address
@@ -87,16 +76,16 @@ def check_request(
     Creates no project: after a command is refused, another base may be named."""
     resolved = announce_settings(project, request)
     settings = resolved.settings
-    check_recipes(settings)
-    check_mix(settings, request.mix, request.assignments)
+    recipe_inputs.check_recipes(settings)
+    recipe_inputs.check_mix(settings, request.mix, request.assignments)
     if request.midtrains:
-        check_midtraining(settings.midtrain, request.docs, request.conversations)
+        recipe_inputs.check_midtraining(settings.midtrain, request.docs, request.conversations)
     teacher = parse_teacher(_named_teacher(request, settings))
     if settings.distill.texts and isinstance(teacher, Itself) and request.command != "midtrain":
         raise RecoverError(
             "The base's texts are taught by the teacher, and that is the student itself. Leave out distill.texts."
         )
-    check_processes(request.processes or 1, settings, teacher)
+    recipe_inputs.check_processes(request.processes or 1, settings, teacher)
     check_logger(settings.report_to)
     if request.midtrains:
         start = project.path_of("current")
@@ -162,7 +151,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     named, own_dials = _named_teacher(request, settings), recipe(settings.distill.recipe)
     dials = {
         name: {"value": value, "default": getattr(own_dials, name)}
-        for name, value in chosen_recipe(settings.distill).dials.items()
+        for name, value in recipe_inputs.chosen_recipe(settings.distill).dials.items()
     }
     return {
         "command": request.command,
@@ -260,7 +249,7 @@ def teachers_in_memory(
             midtraining.append(base)
         if promoted and midtrain.mix.earlier > 0:
             midtraining.append(promoted)
-    chosen = chosen_recipe(settings.distill)
+    chosen = recipe_inputs.chosen_recipe(settings.distill)
     needs_teacher = request.command != "midtrain" and (chosen.scores_with_teacher or chosen.continued)
     if not needs_teacher or isinstance(teacher, Served):
         return midtraining, []
@@ -296,22 +285,22 @@ def check_files(project: Project, request: Request) -> None:
 
 def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[str], chat: Chat, model: str) -> None:
     """Everything about prompts and contexts that can be checked before a model is loaded."""
-    files = RecipeFiles(request.prompts, request.teacher_context)
+    files = recipe_inputs.RecipeFiles(request.prompts, request.teacher_context)
     if request.command == "midtrain":
         files.check_midtrain(settings.midtrain.recipe)
         if files.teacher_context is None:
             return
-        distill = as_distillation(settings).distill
+        distill = recipe_inputs.as_distillation(settings).distill
         prompts = files.read(distill, request.seed)
     else:
         distill = settings.distill
         files.check(distill, teacher)
         longest = " a" * MAX_PROMPT_TOKENS  # of what the base may write
         prompts = files.read(distill, request.seed, lambda: [longest])
-        check_domains(prompts, teacher)
-    check_prompts(prompts, distill, chat, model)
+        recipe_inputs.check_domains(prompts, teacher)
+    recipe_inputs.check_prompts(prompts, distill, chat, model)
     if request.questions:
-        check_contamination(prompts, [question.text for question in read_questions(request.questions)])
+        recipe_inputs.check_contamination(prompts, [question.text for question in read_questions(request.questions)])
 
 
 def _current(project: Project) -> int | None:
@@ -381,11 +370,11 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         )
     chat = load_chat(project.base)
     if trains:
-        check_processes(request.processes or 1, settings)
+        recipe_inputs.check_processes(request.processes or 1, settings)
         check_logger(settings.report_to)
         for name in ("offpolicy-kl", "opd"):
             of_move = change_recipe(settings, name, parameters_of(project.base), given)
-            check_recipes(of_move)
+            recipe_inputs.check_recipes(of_move)
             check_model_fits(project, request, of_move, path)
         _check_prompts(request, settings, BASE, chat, path)
     check_files(project, request)

@@ -26,16 +26,7 @@ from recovery.chunked_loss import Head
 from recovery.distributed import size
 from recovery.divergences import is_in, merge_stops
 from recovery.errors import RecoverError
-from recovery.models.adapters import (
-    base_of,
-    check_head_unchanged,
-    check_weights,
-    preserve_adapter_state,
-    refusing_missing_weights,
-    same_model,
-    saved_biases,
-    trains_biases,
-)
+from recovery.models import adapters
 from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
 from recovery.models.students import Student, checkpoint_metadata, disable_dropout, load_student
 from recovery.samples import Batch, Sample, common_start
@@ -144,7 +135,7 @@ class FrozenTeacher:
 def can_switch_to(student: Student, base: str) -> bool:
     """Whether the student with its adapters off is that model."""
     below = student.adapter_base
-    return bool(below and same_model(below, base) and not trains_biases(student.model))
+    return bool(below and adapters.same_model(below, base) and not adapters.trains_biases(student.model))
 
 
 class AdapterOffTeacher:
@@ -159,12 +150,12 @@ class AdapterOffTeacher:
                 "The student's own weights are being trained, so switching adapters off would not restore the clean "
                 "model. Load the teacher from its checkpoint."
             )
-        if trains_biases(student.model):
+        if adapters.trains_biases(student.model):
             raise RecoverError(
                 "The student's adapter trains biases of its base, so switching it off would not restore the clean "
                 "model. Load the teacher from its checkpoint."
             )
-        if clean is not None and not same_model(base, clean):
+        if clean is not None and not adapters.same_model(base, clean):
             raise RecoverError(
                 f"The student's adapter sits on {base}, so switching it off would not restore {clean}. "
                 "Load the teacher from its checkpoint."
@@ -183,7 +174,7 @@ class AdapterOffTeacher:
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
-        with preserve_adapter_state(model), model.disable_adapter():
+        with adapters.preserve_adapter_state(model), model.disable_adapter():
             return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
 
 
@@ -191,25 +182,25 @@ class AdapterTeacher:
     """Another adapter on the student's own base, loaded beside the student's adapter and frozen."""
 
     def __init__(self, student: Student, reference: str):
-        base = base_of(reference)
+        base = adapters.base_of(reference)
         if base is None:
             raise RecoverError(f"The checkpoint {reference} holds no adapter. Load it as a separate teacher.")
-        if student.adapter_base is None or not same_model(base, student.adapter_base):
+        if student.adapter_base is None or not adapters.same_model(base, student.adapter_base):
             raise RecoverError(
                 f"The teacher's adapter sits on {base} and the student's on {student.adapter_base or 'nothing'}, so "
                 "they cannot share its weights. Load the teacher from its checkpoint."
             )
         self._student, self.reference = student, reference
         self._name = f"teacher_{len(student.model.peft_config)}"
-        check_weights(reference)
-        if saved_biases(reference) or trains_biases(student.model):
+        adapters.check_weights(reference)
+        if adapters.saved_biases(reference) or adapters.trains_biases(student.model):
             raise RecoverError(
                 f"The teacher's adapter {reference} or the student's trains biases of the base, so they cannot share "
                 "it. Load the teacher from its checkpoint."
             )
-        with preserve_adapter_state(student.model), refusing_missing_weights(reference, base):
+        with adapters.preserve_adapter_state(student.model), adapters.refusing_missing_weights(reference, base):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
-        check_head_unchanged(student.model, reference)
+        adapters.check_head_unchanged(student.model, reference)
         disable_dropout(student.model)
 
     def flops(self, samples: list[Sample]) -> float:
@@ -218,7 +209,7 @@ class AdapterTeacher:
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
-        with preserve_adapter_state(model):
+        with adapters.preserve_adapter_state(model):
             model.base_model.set_adapter([self._name])
             return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
 
