@@ -45,8 +45,6 @@ from recovery.recipes import recipe
 
 @dataclass(frozen=True)
 class Answer:
-    """A decision about a verdict."""
-
     promote: bool
     reason: str
 

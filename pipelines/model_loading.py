@@ -65,10 +65,8 @@ def open_engine(student: Student, name: EngineName) -> Iterator[Engine]:
     if vllm is None:
         yield SharedEngine(student)
         return
-    try:
+    with closing(vllm):
         yield vllm
-    finally:
-        vllm.close()
 
 
 def _open_vllm(student: Student, *, required: bool) -> "VllmEngine | None":

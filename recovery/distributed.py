@@ -120,8 +120,7 @@ def whole(tensor: Tensor) -> Tensor:
         return tensor
     from torch.distributed.tensor import Partial
 
-    gathered: Tensor = tensor.full_tensor(grad_placements=[Partial()])  # type: ignore[attr-defined]
-    return gathered
+    return tensor.full_tensor(grad_placements=[Partial()])  # type: ignore[attr-defined]
 
 
 def is_part(tensor: Any) -> bool:

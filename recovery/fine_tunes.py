@@ -207,7 +207,6 @@ def _reader(files: dict[str, Path]) -> Callable[[str], Tensor]:
         return safe_open(file, "pt").__enter__()
 
     def read(name: str) -> Tensor:
-        tensor: Tensor = opened(files[name]).get_tensor(name)
-        return tensor
+        return opened(files[name]).get_tensor(name)
 
     return read

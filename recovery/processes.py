@@ -114,8 +114,7 @@ class SharedState(TrainState):
         return result
 
     def report(self, student: Student, signal: Signal, samples: list[Sample]) -> list[list[TokenReport]] | None:
-        reports: list[list[TokenReport]] | None = call("report", samples)
-        return reports
+        return call("report", samples)
 
     def save(self, path: Path) -> None:
         parts = {"parts": bool(self.optimizer.state)}  # none before the first step
@@ -193,6 +192,5 @@ def follow() -> None:
 
 
 def dismiss() -> None:
-    """End the followers, where there are any."""
     if processes() > 1:
         broadcast()

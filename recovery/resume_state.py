@@ -73,8 +73,7 @@ def load_progress(
         average.load(saved_folder / AVERAGE)
     state.load(saved_folder / STATE)
     student.updates += 1  # tells engines that their copy of the weights is stale
-    notes: dict[str, Any] = json.loads((saved_folder / NOTES).read_text(encoding="utf-8"))
-    return notes
+    return json.loads((saved_folder / NOTES).read_text(encoding="utf-8"))
 
 
 def has_progress(folder: Path) -> bool:

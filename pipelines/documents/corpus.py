@@ -35,7 +35,6 @@ class Corpus:
         return self.texts.hash
 
     def source(self, number: int) -> str:
-        """The file of the text with that number."""
         return self.sources[self.texts.spool.sources[self.texts.indices[number]]]
 
 

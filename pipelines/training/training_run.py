@@ -258,7 +258,6 @@ def metric_logger(name: str, home: Path, project: str, run: str, settings: Mappi
 
 
 def check_logger(name: str) -> None:
-    """Raise unless the logger is installed."""
     if name != "none":
         _import_logger(name)
 

@@ -322,10 +322,7 @@ def _context_batches(rows_of: dict[tuple[int, ...], list[int]], lengths: list[in
 def _read(student: Student, rows: list[list[int]], cache: DynamicCache) -> Tensor:
     """Append rows of one length to the cache and return their states before the output head."""
     tokens = torch.tensor(rows, device=student.device)
-    states: Tensor = student.causal.get_decoder()(
-        input_ids=tokens, past_key_values=cache, use_cache=True
-    ).last_hidden_state
-    return states
+    return student.causal.get_decoder()(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
 
 
 def _score(

@@ -92,8 +92,7 @@ class Student:
         tokens = batch.tokens[:, :-1]  # the last one predicts nothing, and may be behind the last learned position
         if batch.shared and (states := _states_behind_shared(decoder, tokens, batch.shared)) is not None:
             return states[batch.target_rows, columns - batch.shared]
-        hidden: Tensor = decoder(input_ids=tokens, use_cache=False).last_hidden_state
-        return hidden[batch.target_rows, columns]
+        return decoder(input_ids=tokens, use_cache=False).last_hidden_state[batch.target_rows, columns]
 
 
 def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor | None:
@@ -111,8 +110,7 @@ def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor |
     for i, layer in enumerate(start.layers):
         keys, values = (states.expand(len(tokens), -1, -1, -1) for states in (layer.keys, layer.values))
         cache.update(keys, values, i)
-    states: Tensor = decoder(input_ids=tokens[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
-    return states
+    return decoder(input_ids=tokens[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
 
 
 def name_and_revision(reference: str) -> tuple[str, str | None]:
