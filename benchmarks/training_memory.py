@@ -40,7 +40,7 @@ from recovery.samples import Sample
 from recovery.signals import TeacherSignal
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 from recovery.telemetry import StepMetrics
-from recovery.train import Plan, TrainState
+from recovery.train import Learning, Plan, TrainState
 
 T = TypeVar("T")
 ROW, TOKENS, PASSES, REPLIES = 128, 1024, 3, 16
@@ -177,7 +177,7 @@ def measure(case: Case, folder: str) -> dict[str, int]:
             with together():
                 training.step(rows, 0, 0)
         else:
-            training.take_step(student, rows, signal, objective, plan, StepMetrics())
+            training.take_step(Learning(student, signal, objective, plan), rows, StepMetrics())
 
     def reply() -> None:
         engine, sampling = TransformersEngine(student), Sampling(case.reply)

@@ -25,19 +25,14 @@ from recovery.samples import Sample
 from recovery.signals import Signal
 from recovery.teachers import FrozenTeacher, InContext, RouterTeacher
 from recovery.telemetry import StepMetrics, TokenReport
-from recovery.train import Plan, TrainState
+from recovery.train import Learning, Plan, TrainState
 
 Load = Callable[[], tuple[Student, Signal]]  # in another process than the leader's, so it must be picklable
 
 
 @dataclass
-class Member:
+class Member(Learning):
     """One process of a training. Each method is run by all processes together."""
-
-    student: Student
-    signal: Signal
-    objective: Objective
-    plan: Plan
 
     def __post_init__(self) -> None:
         from recovery.sharding import ShardedStudent, shard  # takes time, and a single process has no use for it
@@ -54,7 +49,7 @@ class Member:
         metrics = metrics or StepMetrics()
         self.state.step, self.state.bad_in_a_row = step, bad_in_a_row
         with self.weights.step():
-            result = self.state.take_step(self.student, samples, self.signal, self.objective, self.plan, metrics)
+            result = self.state.take_step(self, samples, metrics)
         for values in gather(metrics.of_tokens if rank() else {}):
             metrics.add_of_tokens(values)
         return result
@@ -99,15 +94,7 @@ def call(name: str, *arguments: Any, **of_leader: Any) -> Any:
 class SharedState(TrainState):
     """The leader's state of a training on several processes."""
 
-    def take_step(
-        self,
-        student: Student,
-        samples: list[Sample],
-        signal: Signal,
-        objective: Objective,
-        plan: Plan,
-        metrics: StepMetrics,
-    ) -> tuple[int, float, bool]:
+    def take_step(self, learning: Learning, samples: list[Sample], metrics: StepMetrics) -> tuple[int, float, bool]:
         result: tuple[int, float, bool] = call("step", samples, self.step, self.bad_in_a_row, metrics=metrics)
         assert _training is not None
         self.bad_in_a_row = _training.state.bad_in_a_row

@@ -65,6 +65,16 @@ class Plan:
 
 
 @dataclass
+class Learning:
+    """What every step of a training has in common."""
+
+    student: Student
+    signal: Signal
+    objective: Objective
+    plan: Plan
+
+
+@dataclass
 class TrainState:
     """What a run needs to resume exactly, besides the student's weights and its data."""
 
@@ -86,22 +96,13 @@ class TrainState:
             )
         )
 
-    def take_step(
-        self,
-        student: Student,
-        samples: list[Sample],
-        signal: Signal,
-        objective: Objective,
-        plan: Plan,
-        metrics: StepMetrics,
-    ) -> tuple[int, float, bool]:
+    def take_step(self, learning: Learning, samples: list[Sample], metrics: StepMetrics) -> tuple[int, float, bool]:
         """Return the number of target tokens, the gradient norm, and whether the step was skipped.
 
         The gradient is freed at once: rollouts and probes follow, which need the memory."""
-        is_measured = self.step % plan.measure_every == 0
-        count = _compute_gradient(student, samples, signal, objective, plan, metrics, is_measured)
-        norm, skipped = _optimizer_step(student, plan, self, metrics)
-        student.model.zero_grad(set_to_none=True)
+        count = _compute_gradient(learning, samples, metrics, self.step % learning.plan.measure_every == 0)
+        norm, skipped = _optimizer_step(learning.student, learning.plan, self, metrics)
+        learning.student.model.zero_grad(set_to_none=True)
         return count, norm, skipped
 
     def report(self, student: Student, signal: Signal, samples: list[Sample]) -> list[list[TokenReport]] | None:
@@ -123,7 +124,7 @@ def train(
     student: Student, states: States, signal: Signal, objective: Objective, plan: Plan, state: TrainState | None = None
 ) -> Iterator[StepRecord]:
     """Yield one record per optimiser step; an objective with several epochs takes several steps per draw."""
-    state = state or TrainState.start(student, plan)
+    learning, state = Learning(student, signal, objective, plan), state or TrainState.start(student, plan)
     if plan.checkpointing:
         student.causal.gradient_checkpointing_enable()
     memory = MemoryReturn(student.device)
@@ -137,7 +138,7 @@ def train(
         for epoch in range(epochs):
             start_time = time.perf_counter()
             metrics = StepMetrics()
-            count, norm, skipped = state.take_step(student, samples, signal, objective, plan, metrics)
+            count, norm, skipped = state.take_step(learning, samples, metrics)
             seconds = time.perf_counter() - start_time
             exchanged, waited = take_traffic()
             record = StepRecord(
@@ -165,20 +166,12 @@ def train(
             yield record
 
 
-def _compute_gradient(
-    student: Student,
-    samples: list[Sample],
-    signal: Signal,
-    objective: Objective,
-    plan: Plan,
-    metrics: StepMetrics,
-    is_measured: bool,
-) -> int:
+def _compute_gradient(learning: Learning, samples: list[Sample], metrics: StepMetrics, is_measured: bool) -> int:
     """Accumulate the gradient of the mean loss over all target tokens of the step, and return their number."""
     count = sum(s.target_count for s in samples)
     if count == 0:
         raise RecoverError("No token of this step is a target, so there is nothing to train on. Add data with targets.")
-    stops = student.stops
+    student, signal, plan, stops = learning.student, learning.signal, learning.plan, learning.student.stops
     student.model.zero_grad(set_to_none=True)  # of a step that was broken off
     student.model.train()
     for rows in micro_batches([s for s in samples if s.target_count], plan.tokens_at_once):
@@ -188,7 +181,7 @@ def _compute_gradient(
         with torch.autocast(student.device.type, torch.bfloat16) if plan.bf16 else nullcontext():
             with metrics.timed("teacher"):
                 computed = replace(signal.compute(batch), stops=stops, is_measured=is_measured)
-                loss_of = loss_of_chunk(objective, computed, batch, signal.teacher_weight)
+                loss_of = loss_of_chunk(learning.objective, computed, batch, signal.teacher_weight)
             weights = torch.full(batch.target_rows.shape, 1.0 / count if ours else 0.0, device=student.device)
             hidden = student.hidden(batch)
             loss, batch_metrics = chunked_loss(hidden, student.head, loss_of, weights, with_shape=is_measured)
