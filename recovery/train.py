@@ -86,15 +86,8 @@ class TrainState:
     @classmethod
     def start(cls, student: Student, plan: Plan) -> "TrainState":
         fused = student.device.type in ("cpu", "cuda")
-        return cls(
-            torch.optim.AdamW(
-                student.trainable(),
-                lr=plan.learning_rate,
-                betas=plan.betas,
-                weight_decay=plan.weight_decay,
-                fused=fused,
-            )
-        )
+        trained, rate = student.trainable(), plan.learning_rate
+        return cls(torch.optim.AdamW(trained, rate, plan.betas, weight_decay=plan.weight_decay, fused=fused))
 
     def take_step(self, learning: Learning, samples: list[Sample], metrics: StepMetrics) -> tuple[int, float, bool]:
         """Return the number of target tokens, the gradient norm, and whether the step was skipped.

@@ -164,14 +164,8 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
         inputs = midtraining.inputs if midtraining else RunInputs()
         if inputs.corpus is None:
             continue
+        questions = relocate(project.home, Path(inputs.questions)) if inputs.questions else None
         knowledge = cycle.recovered.scores.get("knowledge")
-        past.append(
-            PastCycle(
-                cycle.number,
-                recovered.id,
-                inputs.corpus,
-                relocate(project.home, Path(inputs.questions)) if inputs.questions else None,
-                (knowledge.value if knowledge else None) or 0.0,  # 0 if only bits per byte were measured
-            )
-        )
+        score = (knowledge.value if knowledge else None) or 0.0  # 0 if only bits per byte were measured
+        past.append(PastCycle(cycle.number, recovered.id, inputs.corpus, questions, score))
     return past

@@ -202,16 +202,8 @@ class Stage:
         return TrainingSource(start.path, self.adapter, self.settings.bf16, recipe, teachers, separator)
 
     def plan(self, steps: int, learning_rate: float, warmup: int) -> Plan:
-        settings = self.settings
-        return Plan(
-            steps,
-            learning_rate,
-            warmup,
-            "linear",
-            settings.tokens_at_once,
-            bf16=settings.bf16,
-            checkpointing=settings.checkpointing,
-        )
+        tokens, bf16, checkpointing = self.settings.tokens_at_once, self.settings.bf16, self.settings.checkpointing
+        return Plan(steps, learning_rate, warmup, "linear", tokens, bf16=bf16, checkpointing=checkpointing)
 
     def midtraining_inputs(self, **of_recipe: Any) -> RunInputs:
         plan = self.job.eval_plan

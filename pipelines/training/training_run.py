@@ -225,20 +225,17 @@ def record_rollouts(
     if not rows:
         return
     reports = report(rows)
-    tracker.rollouts(
-        run,
-        step,
-        [
-            {
-                "prompt": row.prompt,
-                "text": student.chat.text(row.tokens[len(row.tokens) - len(row.logprobs or []) :]),
-                "truncated": row.truncated,
-                "reward": row.reward,
-                "tokens": [list(astuple(token)) for token in reports[i]] if reports else None,
-            }
-            for i, row in enumerate(rows)
-        ],
-    )
+    rollouts = [
+        {
+            "prompt": row.prompt,
+            "text": student.chat.text(row.tokens[len(row.tokens) - len(row.logprobs or []) :]),
+            "truncated": row.truncated,
+            "reward": row.reward,
+            "tokens": [list(astuple(token)) for token in reports[i]] if reports else None,
+        }
+        for i, row in enumerate(rows)
+    ]
+    tracker.rollouts(run, step, rollouts)
 
 
 @contextmanager
