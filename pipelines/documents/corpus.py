@@ -93,14 +93,8 @@ class _Reader:
         spool.flush()
         left_out = set(copies(spool))
         unique = [i for i in range(len(spool)) if i not in left_out]
-        return Corpus(
-            path,
-            Texts(spool, unique),
-            files=len({spool.sources[i] for i in unique}),
-            skipped=self.skipped,
-            copies=len(left_out),
-            sources=self.sources,
-        )
+        files = len({spool.sources[i] for i in unique})
+        return Corpus(path, Texts(spool, unique), files, self.skipped, len(left_out), self.sources)
 
 
 def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:

@@ -25,14 +25,8 @@ def decide(
     cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
     if cycle and decision == "rejected" and checkpoint.superseded:
         cycle = None
-    project.tracker.promote(
-        project.id,
-        cycle.id if cycle else None,
-        checkpoint.id,
-        decision,
-        by or current_user(),
-        reason.strip() or "decided by a person",
-    )
+    cycle_id, who, why = cycle.id if cycle else None, by or current_user(), reason.strip() or "decided by a person"
+    project.tracker.promote(project.id, cycle_id, checkpoint.id, decision, who, why)
 
 
 def check_decision(project: Project, checkpoint: Checkpoint, decision: Decision, reason: str) -> None:

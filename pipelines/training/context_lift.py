@@ -101,13 +101,9 @@ def check_lift(
 def _accuracy(subject: Subject, prompts: Sequence[ChatPrompt], tokenized: Sequence[Prompt], limit: int) -> Lift:
     passed = []
     for sequences in ([p.tokens for p in tokenized], [p.teacher_prompt or p.tokens for p in tokenized]):
-        answers = subject.complete(sequences, limit)
-        passed.append(
-            {
-                str(number): bool(prompt.check and prompt.check(answer.text, answer.finished))
-                for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True))
-            }
-        )
+        pairs = zip(prompts, subject.complete(sequences, limit), strict=True)
+        right = [bool(prompt.check and prompt.check(answer.text, answer.finished)) for prompt, answer in pairs]
+        passed.append({str(number): is_right for number, is_right in enumerate(right)})
     test = paired_test(passed[0], passed[1], TWO_SIDED)
     bare, in_context = (sum(values.values()) / test.n for values in passed)
     return Lift(test.n, bare, in_context, test.low, test.high)

@@ -70,11 +70,10 @@ def distill(
         open_engine(student, stage.settings.engine if has_rollouts or probe else "transformers") as engine,
         open_writer(chosen, teachers, student) as writer,
     ):
-        warm = WarmStart()
+        warm, probing = WarmStart(), probe.on(student, engine) if probe else None
         if not has_started(stage.project, run):
             plan = replace(warm_start_plan(stage, student, start), rejected=is_repair)
-            quick_probe = probe.on(student, engine) if probe else None
-            warm = warm_start(student, quick_probe, stage.settings, plan, stage.project.base)
+            warm = warm_start(student, probing, stage.settings, plan, stage.project.base)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
             if not chosen.restores or is_repair:
                 warm = replace(warm, stop_reason="")
@@ -92,6 +91,7 @@ def distill(
             signal = signal_of(chosen, teacher, reward)
         else:
             states, signal = Mixture(), Labels(None)
+        monitor = EarlyStopping(settings, probing, warm.best_knowledge, until_probes_hold=chosen.restores, clean=clean)
         training = TrainingRun(
             stage=stage,
             run=run,
@@ -102,13 +102,7 @@ def distill(
             signal=signal,
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             source=stage.source(start, chosen, teachers if chosen.scores_with_teacher else None),
-            monitor=EarlyStopping(
-                settings,
-                probe.on(student, engine) if probe else None,
-                warm.best_knowledge,
-                until_probes_hold=chosen.restores,
-                clean=clean,
-            ),
+            monitor=monitor,
             warm_start=warm,
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )
