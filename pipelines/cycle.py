@@ -179,8 +179,8 @@ class Cycle(Stage):
     @property
     def _may_leave_out_distillation(self) -> bool:
         """What another teacher, a context or a reward teaches is new: it is needed in any case."""
-        restores = chosen_recipe(self.settings.distill).restores and isinstance(
-            self.job.teacher, Base | Router | Served
+        restores = (
+            isinstance(self.job.teacher, Base | Router | Served) and chosen_recipe(self.settings.distill).restores
         )
         return self.job.command == "cycle" and self.settings.distill.if_needed and restores
 

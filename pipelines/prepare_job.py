@@ -101,12 +101,11 @@ def check_request(
     conversations = _read_conversations(request.conversations, chat) if request.conversations else []
     _warn_of_learned_questions(request.questions, conversations)
     corpus = read_corpus(request.docs) if request.docs else None
-    if corpus is not None:
-        for path, reason in corpus.skipped[:10]:
-            log.info(f"Skipped {path}: {reason}")
-        if len(corpus.skipped) > 10:
-            log.info(f"Skipped {len(corpus.skipped) - 10} more files")
-    if corpus is not None and recipe(settings.midtrain.recipe).context:
+    for path, reason in corpus.skipped[:10] if corpus else ():
+        log.info(f"Skipped {path}: {reason}")
+    if corpus and len(corpus.skipped) > 10:
+        log.info(f"Skipped {len(corpus.skipped) - 10} more files")
+    if corpus and recipe(settings.midtrain.recipe).context:
         passages = passages_in(corpus.texts)  # raises where there are none, as the next line does for one alone
         if settings.distill.shuffle_contexts:
             other_contexts(passages, request.seed)
@@ -271,14 +270,13 @@ def check_model_fits(
 
 def check_files(project: Project, request: Request) -> None:
     """Read every file once: what is wrong with one is an error before anything is computed."""
-    tasks = [file for file in suite_files(load_suites(project.base)) if file.suffix == ".jsonl"]
-    for file, read in (
-        *((task, read_tasks) for task in tasks),
-        (request.questions, read_questions),
-        (request.ifeval_data, read_ifeval),
-    ):
-        if file is not None:
-            read(file)
+    for file in suite_files(load_suites(project.base)):
+        if file.suffix == ".jsonl":
+            read_tasks(file)
+    if request.questions:
+        read_questions(request.questions)
+    if request.ifeval_data:
+        read_ifeval(request.ifeval_data)
     if request.docs and request.questions:
         check_questions_apart(request.questions, request.docs)
 

@@ -223,10 +223,8 @@ def _in_a_step(
     kept = 3 * states  # the embedded tokens, and the last norm
     if settings.checkpointing:  # each layer's input; all else is computed again, one layer at a time
         kept += shape.layers * states
-        at_loss, backward = (
-            kept + (adapter or copy * shape.matrices),
-            kept + layer_activations + copy * shape.layer,
-        )
+        at_loss = kept + (adapter or copy * shape.matrices)
+        backward = kept + layer_activations + copy * shape.layer
     else:
         kept += shape.layers * layer_activations + copy * shape.matrices + adapter
         at_loss, backward = kept, kept

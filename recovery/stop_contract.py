@@ -84,13 +84,11 @@ class ReplyEnds:
         )
 
     def rows(self) -> list[tuple[str, str]]:
+        probability = "-" if self.probability is None else f"{self.probability:.2f}"
         return [
             (f"replies that end within {self.limit:,} tokens", f"{self.finished:.2f} of {self.count}"),
             ("share of repeated text", f"{self.repetition:.2f}"),
-            (
-                "probability of the end, where the base ends",
-                "-" if self.probability is None else f"{self.probability:.2f}",
-            ),
+            ("probability of the end, where the base ends", probability),
         ]
 
 
@@ -126,21 +124,15 @@ def file_faults(files: StopFiles, base: StopFiles | None = None) -> list[Fault]:
     faults = []
     if files.template is None and (base is None or base.template is not None):
         of_base = f", where that of its base has {base.name(base.template)}" if base else ""
-        faults.append(
-            Fault(
-                f"The chat template writes no token behind a reply{of_base}, so no training on chats teaches an end",
-                "Copy the base's chat template" if base else "Add the end of a turn to the chat template",
-            )
-        )
+        what = f"The chat template writes no token behind a reply{of_base}, so no training on chats teaches an end"
+        cure = "Copy the base's chat template" if base else "Add the end of a turn to the chat template"
+        faults.append(Fault(what, cure))
     end = missing_end(files, base)
     if end is not None:
         stops = f"{files.name(*files.generation)} only" if files.generation else "no token"
-        faults.append(
-            Fault(
-                f"Turns end with {files.name(end)}, and the generation config stops at {stops}, so replies run on",
-                f"Set eos_token_id in generation_config.json to {sorted({end, *files.generation})}",
-            )
-        )
+        what = f"Turns end with {files.name(end)}, and the generation config stops at {stops}, so replies run on"
+        cure = f"Set eos_token_id in generation_config.json to {sorted({end, *files.generation})}"
+        faults.append(Fault(what, cure))
     return faults
 
 

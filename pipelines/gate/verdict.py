@@ -79,17 +79,10 @@ class OtherResults:
 
     def judgements(self, gate: Gate) -> tuple[Judgement | None, dict[int, Judgement], RetentionJudgement | None]:
         """On the cycle's documents, on those of earlier cycles, and on what the clean model knew before."""
-        of_documents = None
-        if self.knowledge is not None and self.best_knowledge is not None:
-            floor = likelihood_floor(self.knowledge, self.clean_knowledge)
-            of_documents = judge_knowledge(
-                self.knowledge,
-                gate.keep_knowledge,
-                self.best_knowledge,
-                "gate.keep_knowledge",
-                floor,
-                self.clean_knowledge,
-            )
+        of_documents, best, clean = None, self.best_knowledge, self.clean_knowledge
+        if self.knowledge is not None and best is not None:
+            share, setting, floor = gate.keep_knowledge, "gate.keep_knowledge", likelihood_floor(self.knowledge, clean)
+            of_documents = judge_knowledge(self.knowledge, share, best, setting, floor, clean)
         of_earlier = {
             cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier", before=score)
             for cycle, (now, score) in self.earlier.items()

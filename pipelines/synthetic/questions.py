@@ -115,10 +115,8 @@ def rejection_reason(draft: Draft) -> str:
     """Why a draft is dropped, "" if it is not."""
     question, answer = normalized_words(draft.question), normalized_words(draft.answer)
     text = normalized_words(draft.passage)
-    if (
-        not draft.question.rstrip().endswith(("?", "？", "؟"))
-        or max(count_words(question), len(draft.question.split())) < 3
-    ):
+    is_marked = draft.question.rstrip().endswith(("?", "？", "؟"))
+    if not is_marked or max(count_words(question), len(draft.question.split())) < 3:
         return "not a question"
     if not answer or count_words(answer) > MAX_ANSWER_WORDS:
         return "the answer is empty or too long"

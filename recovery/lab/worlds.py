@@ -169,9 +169,8 @@ def write_documents(world_number: int, facts: Sequence[Fact], rounds: int, seed:
 def _round(world_number: int, facts: Sequence[Fact], number: int, seed: int) -> Iterator[tuple[str, str]]:
     """Yield (style, text) of one round: even rounds (from 0) have one document per entity, odd ones mix entities."""
     rng = Random(f"round/{world_number}/{seed}/{number}")
-    statements = [
-        (fact, fact.statement(seed + number + i)) for i, fact in enumerate(facts)
-    ]  # another wording each round
+    # Another wording each round.
+    statements = [(fact, fact.statement(seed + number + i)) for i, fact in enumerate(facts)]
     if number % 2 == 0:
         for entity, group in _by_entity(statements).items():
             style = rng.choice(BY_ENTITY)
