@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from db.tables import Checkpoint
     from evals.results import Result
     from pipelines.documents.corpus import Corpus
-    from pipelines.evaluation.evaluation_plan import EvalPlan
     from pipelines.project.project import Project
 
 
@@ -42,31 +41,16 @@ measured = options.of_request("limit", "ifeval_data", "questions", "engine")
 @measured
 @rerun
 @command_result
-def evaluate(
-    project: Path | None,
-    ref: str,
-    base: str | None,
-    suite: str,
-    limit: int | None,
-    ifeval_data: Path | None,
-    questions: Path | None,
-    engine: EngineName | None,
-    rerun: bool,
-) -> CommandResult:
+def evaluate(project: Path | None, ref: str, base: str | None, **how: Any) -> CommandResult:
     """Measure a checkpoint; stored results are reused.
 
     \b
     Example: recover eval current --suite behaviour --limit 200
     """
-    from pipelines.evaluation.checkpoint_measurement import measure_checkpoint
-    from pipelines.evaluation.evaluation_plan import EvalPlan, lineage_questions
     from pipelines.project.project import Project
 
     opened = Project.open(project, base)
-    checkpoint = opened.resolve(ref)
-    questions = questions or lineage_questions(opened, [checkpoint])
-    plan = _with_public_prompts(opened, [checkpoint], EvalPlan(suite, questions, ifeval_data, limit=limit), rerun)
-    results = measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine or DEFAULT_ENGINE, rerun=rerun)
+    (results,) = _measure(opened, [(ref, opened.resolve(ref))], **how)
     data = {"checkpoint": ref, "evaluations": [result.to_json() for result in results]}
     return CommandResult(data, [line for result in results for line in _result_lines(result)])
 
@@ -79,18 +63,7 @@ def evaluate(
 @rerun
 @click.option("--drift", is_flag=True, help="Also measure how far both have drifted from the clean base.")
 @command_result
-def compare(
-    project: Path | None,
-    first: str,
-    second: str,
-    suite: str,
-    limit: int | None,
-    ifeval_data: Path | None,
-    questions: Path | None,
-    engine: EngineName | None,
-    rerun: bool,
-    drift: bool,
-) -> CommandResult:
+def compare(project: Path | None, first: str, second: str, drift: bool, **how: Any) -> CommandResult:
     """Compare two checkpoints on the same items.
 
     Shows which items were lost and gained, and whether the difference may be chance. Where the clean base was measured
@@ -99,24 +72,17 @@ def compare(
     \b
     Example: recover compare base current
     """
-    from pipelines.evaluation.checkpoint_measurement import comparable_results, measure_checkpoint
+    from pipelines.evaluation.checkpoint_measurement import comparable_results
     from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
     from pipelines.evaluation.drift import checkpoint_drift, new_task
-    from pipelines.evaluation.evaluation_plan import EvalPlan, lineage_questions
     from pipelines.evaluation.printed_tables import drift_table
     from pipelines.project.project import Project
 
     opened = Project.open(project)
     for ref in (first, second):
         opened.path_of(ref)  # both exist, or no project is created
-    pair = [opened.resolve(ref) for ref in (first, second)]  # both, before either is measured
-    plan = EvalPlan(suite, questions or lineage_questions(opened, pair), ifeval_data, limit=limit)
-    plan = _with_public_prompts(opened, pair, plan, rerun)
-    engine = engine or DEFAULT_ENGINE
-    before, after = (
-        measure_checkpoint(opened, checkpoint, plan, None, ref, engine=engine, rerun=rerun)
-        for checkpoint, ref in zip(pair, (first, second), strict=True)
-    )
+    pair = [(ref, opened.resolve(ref)) for ref in (first, second)]  # both, before either is measured
+    before, after = _measure(opened, pair, **how)
     comparisons = compare_results(before, after, comparable_results(opened, opened.clean, before))
     means = mean_forgetting(comparisons)
     data: dict[str, Any] = {
@@ -128,29 +94,44 @@ def compare(
     }
     lines = [f"{first} → {second}", *(line for task in comparisons for line in task.lines()), *mean_lines(means)]
     if drift:
-        new = new_task(opened, pair, questions)
-        drifts = [
-            checkpoint_drift(opened, checkpoint, new, ifeval_data=ifeval_data, engine=engine, rerun=rerun)
-            for checkpoint in pair
-        ]
+        new = new_task(opened, [checkpoint for _, checkpoint in pair], how["questions"])
+        settings = {"ifeval_data": how["ifeval_data"], "engine": how["engine"] or DEFAULT_ENGINE, "rerun": how["rerun"]}
+        drifts = [checkpoint_drift(opened, checkpoint, new, **settings) for _, checkpoint in pair]
         sides = zip(("first", "second"), drifts, strict=True)
         data["drift"] = {side: [result.to_json() for result in results] for side, results in sides}
         lines += drift_table((first, second), *drifts)
     return CommandResult(data, lines)
 
 
-def _with_public_prompts(
-    project: "Project", checkpoints: Sequence["Checkpoint"], plan: "EvalPlan", rerun: bool
-) -> "EvalPlan":
-    """The plan, with the choice made whether to use the public IFEval prompts. Where all results on them are stored,
-    they are used even if the prompts cannot be downloaded now."""
-    from evals.suites.config import load_suites
-    from pipelines.evaluation.checkpoint_measurement import is_measured
+def _measure(
+    project: "Project",
+    named: Sequence[tuple[str, "Checkpoint"]],
+    *,
+    suite: str,
+    limit: int | None,
+    ifeval_data: Path | None,
+    questions: Path | None,
+    engine: EngineName | None,
+    rerun: bool,
+) -> list[list["Result"]]:
+    """The results of each checkpoint, which stands behind its reference.
 
+    Where all results on the public IFEval prompts are stored, they are used even if these cannot be downloaded now."""
+    from evals.suites.config import load_suites
+    from pipelines.evaluation.checkpoint_measurement import is_measured, measure_checkpoint
+    from pipelines.evaluation.evaluation_plan import EvalPlan, lineage_questions
+
+    checkpoints = [checkpoint for _, checkpoint in named]
+    plan = EvalPlan(suite, questions or lineage_questions(project, checkpoints), ifeval_data, limit=limit)
     public = replace(plan, public_ifeval=True) if plan.may_use_public_ifeval else plan
     if not rerun and all(is_measured(project, checkpoint, public) for checkpoint in checkpoints):
-        return public
-    return plan.with_public_ifeval_checked(load_suites(project.base))
+        plan = public
+    else:
+        plan = plan.with_public_ifeval_checked(load_suites(project.base))
+    return [
+        measure_checkpoint(project, checkpoint, plan, None, ref, engine=engine or DEFAULT_ENGINE, rerun=rerun)
+        for ref, checkpoint in named
+    ]
 
 
 def _result_lines(result: "Result") -> list[str]:
