@@ -102,7 +102,6 @@ class FrozenTeacher:
 
     def __init__(self, reference: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu"):
         self.model = load_student(reference, frozen=True, dtype=dtype, device=device)
-        self.reference = reference
         self._student: Student | None = None
         self._tokens: int | None = None  # how many it has, if the student has more
 
@@ -190,7 +189,7 @@ class AdapterTeacher:
                 f"The teacher's adapter sits on {base} and the student's on {student.adapter_base or 'nothing'}, so "
                 "they cannot share its weights. Load the teacher from its checkpoint."
             )
-        self._student, self.reference = student, reference
+        self._student = student
         self._name = f"teacher_{len(student.model.peft_config)}"
         adapters.check_weights(reference)
         if adapters.saved_biases(reference) or adapters.trains_biases(student.model):

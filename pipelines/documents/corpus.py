@@ -65,17 +65,13 @@ class _Reader:
     def read(self, file: Path, documents: Iterator[str], reason: str) -> None:
         before = len(self.spool)
         name = os.fsencode(file).decode("utf-8", "replace")  # file names can be any bytes
-        while not reason:
-            try:
-                text = next(documents)
-            except StopIteration:
-                break
-            except RecoverError:
-                raise
-            except Exception as error:  # parsers fail in many ways on broken files
-                reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
-            else:
+        try:
+            for text in documents:
                 self.spool.add(text, len(self.sources))
+        except RecoverError:
+            raise
+        except Exception as error:  # parsers fail in many ways on broken files
+            reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
         added = len(self.spool) - before
         if reason or not added:
             partly = f" (its first {added:,} documents are included)" if added else ""

@@ -116,12 +116,11 @@ def read_pdf(file: Path) -> Iterator[str]:
         reader = pypdf.PdfReader(raw)
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable("locked with a password")
-        has_text = False
-        for part in split_document(f"{page.extract_text()}\n\n".replace("\0", "") for page in reader.pages):
-            has_text = True
-            yield part
-    if not has_text:
-        raise Unreadable("no text; perhaps its pages are pictures")
+        parts = split_document(f"{page.extract_text()}\n\n".replace("\0", "") for page in reader.pages)
+        if (first := next(parts, None)) is None:
+            raise Unreadable("no text; perhaps its pages are pictures")
+        yield first
+        yield from parts
 
 
 def row_text(row: Any) -> str:
@@ -187,17 +186,15 @@ def json_line_rows(file: Path) -> Iterator[Any]:
     """Skip lines that are not JSON, and report them by raising Unreadable at the end."""
     invalid: list[int] = []
     with file.open("rb") as raw:
-        number = 0
-        while line := raw.readline(MAX_LINE_BYTES):
-            number += 1
+        for number, line in enumerate(iter(lambda: raw.readline(MAX_LINE_BYTES), b""), start=1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line.decode("utf-8-sig"))
             except (ValueError, RecursionError):
                 invalid.append(number)
-                continue
-            yield row
+            else:
+                yield row
     if invalid:
         raise Unreadable(f"{len(invalid)} of {number} lines are not JSON; the first is line {invalid[0]}")
 
