@@ -94,8 +94,8 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
-    if _is_short(behaviour) and not _is_left_open(behaviour):
-        made_worse = behaviour.get("came_back") is not None and behaviour["came_back"] < 0
+    if behaviour and _is_short(behaviour) and not _is_left_open(behaviour):
+        made_worse = (behaviour.get("came_back") or 0.0) < 0
         yield _more_items(behaviour) or (_lower_rate(attempt) if made_worse else None) or _more_steps(attempt)
     if _is_short(retention):
         texts = _more_rows(attempt, "texts", other="documents")

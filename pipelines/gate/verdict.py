@@ -111,7 +111,9 @@ def judge(
     `can_measure`: whether a higher --limit reaches so many items of a suite."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
-    behaviour = replace(judge_behaviour(gate, clean, recovered), came_back=damaged and _rise(damaged, recovered))
+    behaviour = judge_behaviour(gate, clean, recovered)
+    if damaged:
+        behaviour = replace(behaviour, came_back=_rise(damaged, recovered))
     of_documents, of_earlier, retained = others.judgements(gate)
     if behaviour.needed:
         behaviour = replace(behaviour, can_ask_more=can_measure("behaviour", behaviour.needed))
