@@ -75,9 +75,10 @@ def midtrain(
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
     texts_share = stage.settings.midtrain.mix.texts
     texts = base.texts(is_default=texts_share == base.defaults.mix.texts) if texts_share else []
-    chats = training_file_samples(file, chat) if (file := stage.job.training_file) else []
-    questions = gap_questions(corpus.texts) if corpus and stage.settings.midtrain.gap_questions else []
-    chats += conversation_samples(questions, chat, "questions with gaps")
+    learned = training_file_samples(file, chat) if (file := stage.job.training_file) else []
+    with_gaps = gap_questions(corpus.texts) if corpus and stage.settings.midtrain.gap_questions else []
+    questions = conversation_samples(with_gaps, chat, "questions on names and numbers")
+    chats = [*learned, *questions]
     if not corpus and not chats:
         raise RecoverError("No conversation has an answer that the chat template can render. Give others.")
     chat_tokens = sum(len(sample.tokens) for sample in chats)
@@ -115,7 +116,7 @@ def midtrain(
     steps = settings.steps(windows + of_chats, rows)
     read = [f"{corpus.files} file{'s' * (corpus.files != 1)}"] if corpus else []
     read += [f"{documents.tokens:,} tokens"] if documents else []
-    read += [f"{len(chats) - len(questions):,} conversations"] if file else []
+    read += [f"{len(learned):,} conversations"] if learned else []
     read += [f"{len(questions):,} questions on names and numbers"] if questions else []
     log.info(
         f"Mid-training on {', '.join(read)}: "
