@@ -179,10 +179,8 @@ class Cycle(Stage):
     @property
     def _may_leave_out_distillation(self) -> bool:
         """What another teacher, a context or a reward teaches is new: it is needed in any case."""
-        restores = (
-            isinstance(self.job.teacher, Base | Router | Served) and chosen_recipe(self.settings.distill).restores
-        )
-        return self.job.command == "cycle" and self.settings.distill.if_needed and restores
+        by_base, distill = isinstance(self.job.teacher, Base | Router | Served), self.settings.distill
+        return self.job.command == "cycle" and distill.if_needed and by_base and chosen_recipe(distill).restores
 
     def _keep_as_it_is(
         self, midtrained: Checkpoint, teacher: Checkpoint, clean: list[Result], results: list[Result]

@@ -162,12 +162,9 @@ def measured_fault(
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
         return Fault(what, "Name the model that it came from with --base, to tell a lost end from long replies")
     if has_lost_ends(model.probability, base.probability):
-        what = (
-            f"Where replies of its base end, the model ends with probability {model.probability:.2f}, "
-            f"the base with {base.probability:.2f}"
-        )
+        ends = f"the model ends with probability {model.probability:.2f}, the base with {base.probability:.2f}"
         cure = "`recover repair` brings it back by a few steps on the base's answers, which end"
-        return Fault(f"{what}: {_reason(files, base_files)}", cure)
+        return Fault(f"Where replies of its base end, {ends}: {_reason(files, base_files)}", cure)
     if base.probability is not None and model.finished < UNLEARNED * base.finished:
         what = f"{model.finished:.2f} of its replies end, of its base's {base.finished:.2f}, although it knows where"
         return Fault(what, "They probably repeat themselves: see what else it has lost with `recover check`")

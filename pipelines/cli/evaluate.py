@@ -85,13 +85,8 @@ def compare(project: Path | None, first: str, second: str, drift: bool, **how: A
     before, after = _measure(opened, pair, **how)
     comparisons = compare_results(before, after, comparable_results(opened, opened.clean, before))
     means = mean_forgetting(comparisons)
-    data: dict[str, Any] = {
-        "first": first,
-        "second": second,
-        "tasks": [task.as_json() for task in comparisons],
-        **means,
-        "drift": None,
-    }
+    tasks = [task.as_json() for task in comparisons]
+    data: dict[str, Any] = {"first": first, "second": second, "tasks": tasks, **means, "drift": None}
     lines = [f"{first} → {second}", *(line for task in comparisons for line in task.lines()), *mean_lines(means)]
     if drift:
         new = new_task(opened, [checkpoint for _, checkpoint in pair], how["questions"])
@@ -207,7 +202,8 @@ def _summary_lines(summary: dict[str, Any]) -> list[str]:
         f"{summary['base']}",
         f"Left out: {summary['copies']:,} copies; {len(skipped):,} files not read",
     ]
-    lines += _first([f"  {entry['file']}: {entry['reason']}" for entry in skipped])
+    lines += [f"  {entry['file']}: {entry['reason']}" for entry in skipped[:MAX_LINES]]
+    lines += [f"  and {len(skipped) - MAX_LINES:,} more"] if len(skipped) > MAX_LINES else []
     others = _names([token for token in summary["separator_candidates"] if token != separator])
     measured = f", unless mid-training finds the corpus likelier after {others}" if others else ""
     lines += [f"A document ends with {_names([separator])}{measured}; a reply with {_names(summary['stop_tokens'])}"]
@@ -216,11 +212,6 @@ def _summary_lines(summary: dict[str, Any]) -> list[str]:
 
 def _names(tokens: list[dict[str, Any]]) -> str:
     return " or ".join(f"{token['token']} ({token['id']})" for token in tokens)
-
-
-def _first(lines: list[str]) -> list[str]:
-    rest = len(lines) - MAX_LINES
-    return [*lines[:MAX_LINES], f"  and {rest:,} more"] if rest > 0 else lines
 
 
 @main.command()

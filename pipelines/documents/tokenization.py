@@ -39,9 +39,8 @@ class TokenFile(Sequence[Sequence[int]]):
 
 def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, content: str) -> TokenFile:
     """Tokenize the texts, or open the file of an earlier call. `content` is the hash of the texts."""
-    file = ContentCache(folder).path(
-        f"tokens-{content[:HASH_DIGITS]}", f"{content}/{_definition(tokenizer)}", ".u32", digits=24
-    )
+    kind, inputs = f"tokens-{content[:HASH_DIGITS]}", f"{content}/{_definition(tokenizer)}"
+    file = ContentCache(folder).path(kind, inputs, ".u32", digits=24)
     if not _is_whole(file):
         ends = array("Q")
         with open_atomic(file) as raw:

@@ -102,10 +102,8 @@ class Draft:
     def _sentences(self) -> Texts:
         pool = iter([s for s in self._allowed(self.sentence_bank()) if self.language or self.rng.random() > SKIP_RATE])
         minimum = max(self.count or 2 * (self.parts == 1), self.parts * self.per_part)
-        opening = (
-            [] if self.language or self.layout == "paragraphs" else self._allowed([SENTENCES["genres"][self.genre]])
-        )
-        chosen = opening + self.inserts
+        opening = [] if self.language or self.layout == "paragraphs" else [SENTENCES["genres"][self.genre]]
+        chosen = self._allowed(opening) + self.inserts
         while len(chosen) < minimum or len(" ".join(chosen).split()) < self.min_words:
             if (sentence := next(pool, None)) is None:
                 raise OutOfSentencesError
