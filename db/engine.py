@@ -109,7 +109,7 @@ def parse_url(url: str) -> URL:
         return URL.create("sqlite", database=str(Path(url).expanduser()))
     try:
         address = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # such as a port that is no number
         raise RecordError(
             "The record's address is not a URL. Write sqlite:///FILE or postgresql://HOST/NAME."
         ) from error

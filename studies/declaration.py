@@ -117,7 +117,8 @@ class Declaration(Part):
     start: WithSettings | None = None  # how the damaged start reads the documents
     common: WithSettings = WithSettings()
     data: Data | None = None
-    answer_tokens: list[int] = []  # bounds of the groups of prompts by the length of their right answers
+    # Ascending bounds of the groups of prompts by the length of their right answers.
+    answer_tokens: list[Annotated[int, Field(ge=1)]] = []
     arms: Annotated[dict[str, Arm], Field(min_length=1)]
     claims: Annotated[list[Claim], Field(min_length=1)]
     sizes: Annotated[dict[Literal["quick", "full", "real"], Size], Field(min_length=1)]
@@ -150,15 +151,22 @@ class Declaration(Part):
             if arm.teacher_context == QUESTIONS:
                 raise ValueError(f"The arm {name} has questions as teacher_context, which say nothing. Name a file.")
             seen.append(name)
+        if self.answer_tokens != sorted(set(self.answer_tokens)):
+            raise ValueError(f"The bounds answer_tokens = {self.answer_tokens} do not ascend. Sort them.")
         groups, several = length_groups(self.answer_tokens), [n for n, arm in self.arms.items() if arm.cycles > 1]
         for claim in self.claims:
             _require(claim.metric, METRICS, f"The claim {claim.text!r}", "metric")
-            if claim.metric == "earlier" and not {claim.of, claim.against} <= {*several, OWN_CYCLE}:
-                raise ValueError(f"The claim {claim.text!r} is about earlier cycles. Name arms with several cycles.")
+            reference = {"earlier": OWN_CYCLE, "slope": CLEAN}.get(claim.metric)  # which takes no cycles
+            if reference and not {claim.of, claim.against} <= {*several, reference}:
+                raise ValueError(f"The claim {claim.text!r} is about several cycles. Name arms that have them.")
             _require(claim.of, seen, f"The claim {claim.text!r}")
             _require(
                 claim.against, [*seen, OWN_CYCLE] if claim.metric == "earlier" else seen, f"The claim {claim.text!r}"
             )
+            if claim.metric != "behaviour" and (claim.items or claim.minus_items):
+                raise ValueError(
+                    f"The claim {claim.text!r} is about groups of prompts, which only behaviour has. Name no items."
+                )
             for group in filter(None, (claim.items, claim.minus_items)):
                 _require(group, groups, f"The claim {claim.text!r}", "group of prompts")
         for name in self.tune.arms if self.tune else ():
@@ -169,6 +177,8 @@ class Declaration(Part):
                 "one. Remove it."
             )
         for size in self.sizes.values():
+            if len(set(size.seeds)) < len(size.seeds):
+                raise ValueError(f"The seeds {size.seeds} repeat one, but they are independent samples. Name others.")
             if self.tune and self.tune.seed in size.seeds:
                 raise ValueError(
                     f"The seed {self.tune.seed} of the table tune is also a seed of a verdict. Use another."

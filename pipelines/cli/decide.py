@@ -36,7 +36,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     Example: recover promote cycle:3 --reason "read fifty answers, they are fine"
     """
     from db.tables import Decision
-    from pipelines.gate.promotion import check_decision, decide
+    from pipelines.gate.promotion import check_decision, current_checkpoint, decide
     from recovery.models.students import load_chat, parameters_of
 
     checkpoint = project.resolve(ref)
@@ -47,7 +47,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     check_decision(project, checkpoint, decision, reason)
     if not dry_run:
         decide(project, checkpoint, decision, reason)
-    current = project.current.reference
+    current = current_checkpoint(project).reference
     data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
     verb = f"would be {decision}" if dry_run else f"is {decision}"
     return CommandResult(data, [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"])

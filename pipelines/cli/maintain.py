@@ -36,7 +36,7 @@ def init(project: Path | None, base: str | None, db: str | None) -> CommandResul
 
 
 @main.command()
-@click.argument("run", type=click.IntRange(min=1), required=False)
+@click.argument("run", type=click.IntRange(1, 999_999_999), required=False)
 @command_result
 @in_project
 def cancel(project: "Project", run: int | None) -> CommandResult:

@@ -114,6 +114,8 @@ def result_lines(row: "Study") -> list[str]:
     """Arms as means over the seeds, then the verdicts."""
     from pipelines.evaluation.printed_tables import scores_table
 
+    if not row.arms:
+        return ["No verdict yet: no arm is done. Run the same command again to go on."]
     means = {name: _means(entries) for name, entries in row.arms.items()}
     tables = scores_table(means)
     lines = [f"{tables[0]}{'steps':>8}{'PFLOPs':>9}{'seconds':>9}{'seeds':>7}", tables[1]]

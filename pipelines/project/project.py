@@ -43,7 +43,9 @@ from recovery.models.gguf_dequantisation import names_gguf
 NAME_FILE = "name"
 NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."
 Stage = Literal["midtrained", "recovered"]
-PATTERN = re.compile(r"(?P<name>base|current)|run:(?P<run>\d+)|cycle:(?P<cycle>\d+)(/(?P<stage>midtrained|recovered))?")
+PATTERN = re.compile(
+    r"(?P<name>base|current)|run:(?P<run>\d{1,9})|cycle:(?P<cycle>\d{1,9})(/(?P<stage>midtrained|recovered))?"
+)
 ADAPTER_CONFIG = "adapter_config.json"
 BESIDE_WEIGHTS = (  # files that decide what a model replies
     *(ADAPTER_CONFIG, "config.json", "generation_config.json", "chat_template.jinja", "chat_template.json"),

@@ -35,7 +35,7 @@ def read_toml(root: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecoverError(f"The file {path} is not valid TOML: {error}. Correct it and try again.") from error
 

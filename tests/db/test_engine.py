@@ -39,6 +39,7 @@ def test_a_write_transaction_takes_the_lock_at_its_start(tmp_path: Path) -> None
         ("sqlite://", "needs a file"),
         ("sqlite:///:memory:", "needs a file"),
         ("://", "not a URL"),
+        ("postgresql://user:secret@host:54x2/name", "not a URL"),
         ("postgresql://ada:secret@localhost:1/record", "Cannot open the record"),
         ("postgresql://localhost:1/record?user=ada&password=secret", "Cannot open the record"),
         ("/dev/null/record.db", "Cannot open the record"),

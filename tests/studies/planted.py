@@ -22,7 +22,7 @@ def planted_entry(study: Study, seed: int, arm: str, share: float) -> Entry:
     scores = {"behaviour": 0.5, "knowledge": 0.9, "earlier": None, "retention": 0.8}
     measured = {
         **{"steps": 8, "pflops": 0.1, "seconds": 3.0, "scores": scores, "n": dict.fromkeys(scores, ITEMS)},
-        "values": {"pflops": 0.1 * seed, "slope": 0.0},
+        "values": {"pflops": 0.1 * seed, "slope": 0.0, "token_entropy": 0.0},
         "stages": [{"scores": scores, "outcomes": outcomes([result(suite, passed) for suite in MEASURES])}],
     }
     return new_entry(study, seed, arm, study.settings_of(study.arms[arm]), measured)

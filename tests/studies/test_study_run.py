@@ -66,10 +66,8 @@ def test_a_metric_without_items_has_an_interval_over_the_seeds(simulate: Callabl
 
 
 def test_a_claim_whose_interval_leaves_the_choice_of_prompts_out_says_so(simulate: Callable[..., StudyRow]) -> None:
-    slope = study(
-        'metric = "behaviour"\nof = "opd"\nagainst = "damaged"', 'metric = "slope"\nof = "opd"\nagainst = "clean"'
-    )
-    row = simulate(PLANTED, slope)
+    of_behaviour = 'metric = "behaviour"\nof = "opd"\nagainst = "damaged"'
+    row = simulate(PLANTED, study(of_behaviour, of_behaviour.replace("behaviour", "token_entropy")))
     first, second = row.claims
     assert (first["seeds_alone"], second["seeds_alone"]) == (True, False)
     assert "[+0.000, +0.000] over seeds alone" in _claim_lines(first)[1]

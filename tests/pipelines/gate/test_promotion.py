@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejec
     assert project.reader.cycles(project.id)[0].status == "promoted"
     for more in ([], ["--dry-run"]):
         assert "recover rollback" in run(project, "promote", "cycle:1", "--reject", "--reason", "no", *more).stderr
+
+
+def test_a_rejection_is_no_error_where_the_weights_of_the_current_model_are_gone(project: Project) -> None:
+    promoted, _ = record_cycle(project, "promoted"), record_cycle(project)
+    shutil.rmtree(project.reader.checkpoint(promoted).path)
+    rejected = run(project, "promote", "cycle:2", "--reject", "--reason", "no")
+    assert (rejected.exit_code, "the current checkpoint is cycle:1" in rejected.stdout) == (0, True), rejected.stderr
 
 
 def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Project) -> None:

@@ -32,7 +32,8 @@ def test_bfloat16_is_the_default_only_where_there_are_units_for_it(monkeypatch: 
 
 def test_settings_of_the_project_replace_defaults_and_are_announced(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text(
-        "lora_rank = 0\n[midtrain.mix]\nanswers = 0.1\n[distill]\nlearning_rate = 1\nmax_steps = 7\n"
+        "\ufefflora_rank = 0\n[midtrain.mix]\nanswers = 0.1\n[distill]\nlearning_rate = 1\nmax_steps = 7\n",
+        encoding="utf-8",
     )
     settings = apply_overrides(Settings(), read_toml(tmp_path))
     assert settings.distill.learning_rate == 1.0
