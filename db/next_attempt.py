@@ -49,7 +49,7 @@ class Attempt:
 class Change(NamedTuple):
     text: str
     flag: str
-    value: object
+    value: object  # None: the default, instead of what was given
 
 
 def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAttempt | None:
@@ -75,7 +75,7 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
     if not changes:
         return None
     command = ["recover distill", *([f"--student {student}"] if student else []), "--teacher base"]
-    flags = [f"{change.flag}{change.value}" for change in changes.values()]
+    flags = [f"{change.flag}{change.value}" for change in changes.values() if change.value is not None]
     command += [*_given(attempt.given, changes), *flags]
     return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command), " ".join(flags))
 
@@ -126,6 +126,8 @@ def _more_steps(attempt: Attempt) -> Change:
     has_budget = attempt.distill("max_minutes") or attempt.distill("max_flops")
     if attempt.steps < attempt.planned and attempt.distill("probe_every") and not has_budget:
         return Change("no early stopping", "--set distill.probe_every=", 0)
+    if not attempt.planned:
+        return Change("a distillation", "--set distill.steps=", None)
     return Change("more steps", "--set distill.steps=", max(2 * attempt.steps, attempt.planned))
 
 

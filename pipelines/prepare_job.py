@@ -79,7 +79,7 @@ def check_request(
     recipe_inputs.check_recipes(settings)
     recipe_inputs.check_mix(settings, request.mix, request.assignments)
     if request.midtrains:
-        recipe_inputs.check_midtraining(settings.midtrain, request.docs, request.conversations)
+        recipe_inputs.check_midtraining(settings.midtrain.recipe, request.docs, request.conversations)
     teacher = parse_teacher(_named_teacher(request, settings))
     if settings.distill.texts and isinstance(teacher, Itself) and request.command != "midtrain":
         raise RecoverError(

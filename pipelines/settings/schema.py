@@ -64,7 +64,6 @@ class Midtrain(Group):
     rows: Annotated[Count | Literal["auto"], Field(description="auto or a whole number of at least 1")] = AUTO  # a step
     soft_labels: bool = True  # generated and earlier rows are taught by full distributions, which takes a teacher
     generated_texts: Count = 2048  # how many texts the base writes for the mix
-    gap_questions: bool = False  # also ask for the names and numbers of the documents' sentences (recipe midtrain)
     ordinary_prompts: Share = 0.33  # share of the prompts that are about no passage (recipe in-context)
     max_steps: Count | None = None
     mix: Mix = Mix()

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from db.tables import Checkpoint
-from evals.suites.training_texts import Conversation, read_conversations
 from evals.suites.training_texts import encode_conversation as encode
+from evals.suites.training_texts import read_conversations
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
@@ -85,16 +85,13 @@ def rows_beside(
 
 
 def training_file_samples(file: Path, chat: Chat) -> list[Sample]:
-    return conversation_samples(read_conversations(file), chat, "conversations of the training file")
-
-
-def conversation_samples(conversations: Sequence[Conversation], chat: Chat, of_what: str) -> list[Sample]:
-    """Conversations with the assistant's tokens as targets."""
+    """The conversations of a training file, with the assistant's tokens as targets."""
+    conversations = read_conversations(file)
     encoded = [encode(chat, conversation) for conversation in conversations]
     samples = [Sample(tokens, targets) for tokens, targets in encoded if any(targets[1:])]
     if left_out := len(conversations) - len(samples):
         log.warning(
-            f"{left_out:,} of {len(conversations):,} {of_what} are not learned: the "
+            f"{left_out:,} of {len(conversations):,} conversations of the training file are not learned: the "
             "chat template cannot render them, or no answer is within the first 2,048 tokens"
         )
     return samples

@@ -32,7 +32,6 @@ from pipelines.settings.defaults import scheduled, warn_of_few_steps
 from pipelines.settings.schema import Midtrain, split_rows
 from pipelines.storage import HASH_DIGITS
 from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
-from pipelines.synthetic.gap_questions import gap_questions
 from pipelines.synthetic.passage_prompts import (
     ALTERNATIVES,
     EARLIER_DOMAIN,
@@ -47,7 +46,6 @@ from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand
 from pipelines.training.document_rows import (
-    conversation_samples,
     document_rows,
     measured_separator,
     training_file_samples,
@@ -75,10 +73,7 @@ def midtrain(
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
     texts_share = stage.settings.midtrain.mix.texts
     texts = base.texts(is_default=texts_share == base.defaults.mix.texts) if texts_share else []
-    learned = training_file_samples(file, chat) if (file := stage.job.training_file) else []
-    with_gaps = gap_questions(corpus.texts) if corpus and stage.settings.midtrain.gap_questions else []
-    questions = conversation_samples(with_gaps, chat, "questions on names and numbers")
-    chats = [*learned, *questions]
+    chats = training_file_samples(file, chat) if (file := stage.job.training_file) else []
     if not corpus and not chats:
         raise RecoverError("No conversation has an answer that the chat template can render. Give others.")
     chat_tokens = sum(len(sample.tokens) for sample in chats)
@@ -116,8 +111,7 @@ def midtrain(
     steps = settings.steps(windows + of_chats, rows)
     read = [f"{corpus.files} file{'s' * (corpus.files != 1)}"] if corpus else []
     read += [f"{documents.tokens:,} tokens"] if documents else []
-    read += [f"{len(learned):,} conversations"] if learned else []
-    read += [f"{len(questions):,} questions on names and numbers"] if questions else []
+    read += [f"{len(chats):,} conversations"] if chats else []
     log.info(
         f"Mid-training on {', '.join(read)}: "
         f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "

@@ -11,7 +11,7 @@ from typing import Any
 from evals.contamination import remove_contaminated
 from evals.jsonl import read_rows
 from pipelines.documents.conversations import warn_of_unread_tools
-from pipelines.settings.schema import Dials, Distill, Midtrain, Settings
+from pipelines.settings.schema import Dials, Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
 from pipelines.synthetic.prompts import ChatPrompt, parse_prompt, read_prompts, shuffled_contexts, with_context_of
 from pipelines.teacher_choice import BASE, ByDomain, Itself, Router, Served, TeacherChoice
@@ -52,17 +52,11 @@ def check_mix(settings: Settings, mix: str | None, assignments: Iterable[str] = 
         )
 
 
-def check_midtraining(settings: Midtrain, docs: Path | None, conversations: Path | None) -> None:
+def check_midtraining(name: str, docs: Path | None, conversations: Path | None) -> None:
     """Raise unless mid-training with this recipe reads what was given."""
-    name = settings.recipe
     learned = "documents" if recipe(name).context else recipe(name).data
     if name != "midtrain" and (conversations if learned == "documents" else docs):
         raise RecoverError(f"The recipe {name} learns {learned} alone. Name nothing else, or choose midtrain.")
-    if settings.gap_questions and not (name == "midtrain" and docs):
-        raise RecoverError(
-            "The questions of midtrain.gap_questions are about documents, beside which the recipe midtrain reads them. "
-            "Leave the setting out, or give --docs and that recipe."
-        )
 
 
 def check_recipes(settings: Settings) -> None:

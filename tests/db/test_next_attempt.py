@@ -47,6 +47,12 @@ def test_the_next_attempt_has_the_settings_that_were_given_but_for_those_that_ch
     assert command(started, retention=SHORT) == "--set bf16=false --warm-start 0.3"
 
 
+def test_an_attempt_without_a_distillation_has_the_usual_one_next() -> None:
+    attempt = replace(ATTEMPT, steps=0, planned=0, given={"distill.steps": 0, "bf16": False})
+    advice = advise({"passed": False, "behaviour": SHORT}, attempt)
+    assert str(advice) == "Try again with a distillation: recover distill --teacher base --set bf16=false"
+
+
 def test_an_attempt_that_probes_ended_takes_all_its_steps_next() -> None:
     early = replace(ATTEMPT, steps=20)
     assert command(early, behaviour=SHORT) == "--set distill.probe_every=0"

@@ -109,16 +109,3 @@ def test_labels_of_conversations_can_be_weighted(tmp_path: Path, monkeypatch: py
     command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *few, "--json", "--recipe"]
     losses = [first_value(recover(*command, name), "loss") for name in ("midtrain", "sft", "dft")]
     assert losses[0] == losses[1] > losses[2] > 0
-
-
-def test_names_and_numbers_of_the_documents_are_asked_for_beside_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "note.txt").write_text("The lighthouse of Skagen was built in the year 1858 by Niels Hertzen.")
-    both = midtrain(tmp_path / "docs", *DOCUMENTS_ONLY, *set_options("midtrain.gap_questions=true"))
-    alone = midtrain(tmp_path / "docs", *DOCUMENTS_ONLY)
-    assert ", 2 questions on names and numbers: " in both.stderr
-    assert "questions on" not in alone.stderr
-    assert first_value(both, "loss") != first_value(alone, "loss")

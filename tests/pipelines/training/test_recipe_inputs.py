@@ -1,16 +1,13 @@
-from pathlib import Path
-
 import pytest
 
 from pipelines.settings.resolve import apply_overrides
-from pipelines.settings.schema import Distill, Midtrain, Settings
+from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.prompts import ChatPrompt, parse_prompt
 from pipelines.teacher_choice import BASE, ByDomain, parse_teacher
 from pipelines.training import recipe_inputs
 from pipelines.training.recipe_inputs import (
     as_distillation,
     check_domains,
-    check_midtraining,
     check_processes,
     check_recipes,
     chosen_recipe,
@@ -72,10 +69,3 @@ def test_a_number_beside_torchruns_is_refused(monkeypatch: pytest.MonkeyPatch) -
     check_processes(1, Settings())
     with pytest.raises(RecoverError, match=r"torchrun has started 2 processes. Leave out --processes."):
         check_processes(3, Settings())
-
-
-@pytest.mark.parametrize(("name", "docs"), [("in-context", Path("docs")), ("midtrain", None)])
-def test_questions_with_gaps_are_refused_where_nothing_would_read_them(name: str, docs: Path | None) -> None:
-    with pytest.raises(RecoverError, match=r"midtrain\.gap_questions are about documents"):
-        check_midtraining(Midtrain(recipe=name, learning_rate=1e-3, gap_questions=True), docs, None)
-    check_midtraining(Midtrain(recipe="midtrain", learning_rate=1e-3, gap_questions=True), Path("docs"), None)
