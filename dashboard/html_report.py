@@ -53,7 +53,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
         card("New knowledge against what must stay", _chart("plane", partial(plane, trails, clean))),
         *cycle_parts.results(reader, cycle, past, stages, decisions),
-        cycle_parts.timeline(cycle_runs, decisions, cycle, metrics),
+        cycle_parts.timeline(reader, cycle_runs, decisions, cycle, metrics),
         card("Curves", curve_chart) if curve_chart else "",
         cycle_parts.settings(runs, cycle, past[-2] if len(past) > 1 else None),
         cycle_parts.documents(reader, cycle, project.root),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.pages.cycle_summary import Task, latest_evaluations
+from dashboard.pages.cycle_summary import Task, latest_evaluations, task_name
 from dashboard.ui.html import (
     Cell,
     card,
@@ -78,7 +78,7 @@ def render(request: PageRequest) -> list[Any]:
         return [_filters(request, measured, sides, [], None) + missing, None, None]
     first, *others = sides
     tasks = sorted(key for key in first.evaluations if any(key in side.evaluations for side in others))
-    task = next((key for key in tasks if _name(key) == request.query.get("task")), tasks[0] if tasks else None)
+    task = next((key for key in tasks if task_name(key) == request.query.get("task")), tasks[0] if tasks else None)
     answers = _answers(request, sides, task) if task else card("Answers", nothing("No task in common."))
     return [_filters(request, measured, sides, tasks, task) + missing, _scores(request, sides, tasks), answers]
 
@@ -128,7 +128,7 @@ def _filters(
     selected = [str(side.checkpoint.id) for side in sides] + [""] * (len(SIDES) - len(sides))
     fields = [choice(side, label, options, id) for side, label, id in zip(SIDES, LABELS, selected, strict=True)]
     if task:
-        fields.append(choice("task", "Task", [(_name(key), _name(key)) for key in tasks], _name(task)))
+        fields.append(choice("task", "Task", [(task_name(key), task_name(key)) for key in tasks], task_name(task)))
     fields.append(choice("show", "Show", SHOW, request.query.get("show", "")))
     kinds = kinds_of(request.reader.items(sides[0].evaluations[task].id)) if task else []
     if kinds:
@@ -183,7 +183,7 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
     following = link("compare", "next →", **query, page=index + 2) if index < last else ""
     paging = _html.paging(index + 1, last + 1, previous, following) if last else ""
     content = join([body or nothing("No answer matches the filters."), paging])
-    return card(f"Answers to {_name(task)}", content, f"{len(matching)} of {len(rows)} items")
+    return card(f"Answers to {task_name(task)}", content, f"{len(matching)} of {len(rows)} items")
 
 
 def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | None], kind: str, graded: bool) -> Markup:
@@ -212,10 +212,6 @@ def is_graded(evaluation: Evaluation, passes: Iterable[bool | None]) -> bool:
     score, passed = headline(evaluation), [of_item for of_item in passes if of_item is not None]
     share = sum(passed) / max(len(passed), 1)
     return score is None or score.value is None or not math.isclose(share, score.value, abs_tol=1e-6)
-
-
-def _name(task: Task) -> str:
-    return " · ".join(task)
 
 
 def count_flips(before: Mapping[str, bool | None], after: Mapping[str, bool | None]) -> Flips:

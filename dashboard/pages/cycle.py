@@ -96,7 +96,7 @@ def render(request: PageRequest) -> list[Any]:
         mark_shown(cycle=cycle.id, checkpoint=cycle.recovered.checkpoint_id)
         + _links(cycle, cycles)
         + verdict(cycle, trail, summaries.clean_mark(past), cycle_runs, decisions, cycle == cycles[-1]),
-        timeline(cycle_runs, decisions, cycle, request.metrics),
+        timeline(reader, cycle_runs, decisions, cycle, request.metrics),
         _html.curves_head(filters, meanings(figure)) if figure else None,
         chart_card("curves", figure) if figure else None,
         join(details),
@@ -112,7 +112,7 @@ def curves_of(runs: Sequence[Run], metrics: RunMetrics) -> list[RunCurves]:
     attempts = [run.id for run in training if run.kind == "distill"]
     names = {id: f", attempt {number}" for number, id in enumerate(attempts, 1)} if len(attempts) > 1 else {}
     return [
-        RunCurves(STAGE_NAMES[run.kind] + names.get(run.id, ""), TARGETS[run.kind], metrics.series(run.id))
+        RunCurves(STAGE_NAMES[run.kind] + names.get(run.id, ""), TARGETS[run.kind], metrics.series(run))
         for run in training
     ]
 
@@ -166,16 +166,19 @@ def results(
     ]
 
 
-def timeline(runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle, metrics: RunMetrics) -> Markup:
+def timeline(
+    reader: Reader, runs: Sequence[Run], decisions: Sequence[Promotion], cycle: Cycle, metrics: RunMetrics
+) -> Markup:
     """The runs of a cycle as bars over time, with what their steps took, and the decisions on it."""
     if not runs:
         return card("Stages", nothing("No runs yet."))
     start = min(run.started_at for run in runs)
     total = max(_end(run) for run in runs) - start or timedelta(seconds=1)
-    bars = [
-        _html.bar(run, _run_text(run, metrics), (run.started_at - start) / total, (_end(run) - run.started_at) / total)
-        for run in runs
-    ]
+    bars = []
+    for run in runs:
+        has_rollouts = reader.last_rollout(run.id) is not None
+        left, width = (run.started_at - start) / total, (_end(run) - run.started_at) / total
+        bars.append(_html.bar(run, _run_text(run, metrics), left, width, has_rollouts))
     decided = [(decision.outcome, decision) for decision in reversed(decisions) if decision.cycle == cycle.number]
     return card("Stages", _html.timeline(bars, decided), f"{clock(start)}, {duration(total)} in total")
 
@@ -262,6 +265,9 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
 def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
     """What was forgotten and what was recovered, by kind of instruction; the largest loss first."""
     shares = {stage: _strict_by_kind(tasks) for stage, tasks in evaluations.items()}
+    tasks = {
+        kind: key for key in evaluations["damaged"] for kind in _strict_by_kind({key: evaluations["damaged"][key]})
+    }
     rows = []
     for kind in sorted(shares["damaged"], key=lambda kind: shares["damaged"][kind] - shares["clean"].get(kind, 0)):
         values = {stage: shares[stage].get(kind) for stage in STAGES}
@@ -270,7 +276,7 @@ def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
             for stage, value in values.items()
         ]
         ends = {"a": cycle.clean.checkpoint_id, "b": cycle.recovered.checkpoint_id}
-        name = link("compare", bdi(kind, 80), **ends, kind=kind)
+        name = link("compare", bdi(kind, 80), **ends, task=summaries.task_name(tasks[kind]), kind=kind)
         rows.append([Cell(name), *bars, Cell(change(values["clean"], values["recovered"]) or nothing())])
     if not rows:
         return Markup()
@@ -344,7 +350,7 @@ def _end(run: Run) -> datetime:
 
 
 def _run_text(run: Run, metrics: RunMetrics) -> tuple[str, str]:
-    times = summaries.step_times(metrics.series(run.id)) if run.kind in TARGETS else ""
+    times = summaries.step_times(metrics.series(run)) if run.kind in TARGETS else ""
     heartbeat = f"last heartbeat {ago(run.heartbeat_at)}" if run.status == "running" else ""
     return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", " · ".join(
         filter(None, [times, heartbeat])

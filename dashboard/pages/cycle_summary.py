@@ -141,6 +141,11 @@ def _levels(scores: Mapping[str, Headline | None] | Mapping[str, Score]) -> dict
     }
 
 
+def task_name(task: Task) -> str:
+    """As the page of comparisons has it in its address."""
+    return " · ".join(task)
+
+
 def latest_evaluations(reader: Reader, checkpoint: Checkpoint, cycle: int | None) -> dict[Task, Evaluation]:
     """The last evaluation of each task, of those that the cycle used where there are such."""
 

@@ -52,7 +52,7 @@ def render(request: PageRequest) -> list[Any]:
     stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not run.stale
     return [
         mark_shown(run=run.id)
-        + progress(run, request.reader.last_step(run.id), items, request.metrics.series(run.id))
+        + progress(run, request.reader.last_step(run.id), items, request.metrics.series(run))
         + _resource_tiles(resources),
         chart_card("curves", figure) if figure else None,
         _last_rollouts(request, run),

@@ -46,18 +46,21 @@ MAX_RUNS = 24
 class RunMetrics:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._series: OrderedDict[int, tuple[int, dict[str, dict[int, float]]]] = OrderedDict()
+        self._series: OrderedDict[tuple[int, str, int], tuple[int, dict[str, dict[int, float]]]] = OrderedDict()
         self._seconds: dict[tuple[int, datetime | None], float | None] = {}
         self._lock = threading.Lock()
 
-    def series(self, run: int) -> dict[str, Series]:
-        """The (step, value) pairs of a run, by metric."""
+    def series(self, run: Run) -> dict[str, Series]:
+        """The (step, value) pairs of a run, by metric. A resumed run, of another process, may repeat steps."""
+        key = run.id, run.host, run.pid
         with self._lock:
-            last_step, series = self._series.pop(run, (-1, {}))
-            for point in self._reader.points(run, after=last_step - 1):  # more of the last step may have come since
+            last_step, series = self._series.pop(key, (-1, {}))
+            if last_step > (self._reader.last_step(run.id) or 0):  # steps were discarded
+                last_step, series = -1, {}
+            for point in self._reader.points(run.id, after=last_step - 1):  # more of the last step may have come since
                 series.setdefault(point.name, {})[point.step] = point.value
                 last_step = point.step
-            self._series[run] = last_step, series
+            self._series[key] = last_step, series
             while len(self._series) > MAX_RUNS:
                 self._series.popitem(last=False)
             return {name: list(points.items()) for name, points in series.items()}

@@ -37,12 +37,8 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     """
     from db.tables import Decision
     from pipelines.gate.promotion import check_decision, current_checkpoint, decide
-    from recovery.models.students import load_chat, parameters_of
 
     checkpoint = project.resolve(ref)
-    if checkpoint.role == "external":  # raises RecoverError unless it is a model
-        load_chat(checkpoint.path)
-        parameters_of(checkpoint.path)
     decision: Decision = "rejected" if reject else "promoted"
     check_decision(project, checkpoint, decision, reason)
     if not dry_run:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals.results import Metric, Result
+from evals.results import Metric, Result, finite
 from evals.stats.forgetting import TaskForgetting, recovered_share, task_forgetting
 from evals.stats.paired_comparison import PairedTest, paired_test
 
@@ -73,7 +73,7 @@ class Comparison:
             **paired_tests,
             "clean": self.clean,
             "forgetting": forgetting,
-            "retention": {"first": _finite(f.first.retention), "second": _finite(f.second.retention)} if f else None,
+            "retention": {"first": finite(f.first.retention), "second": finite(f.second.retention)} if f else None,
             "recovered": None if f is None or math.isnan(f.recovered.value) else f.recovered.to_json(),
         }
 
@@ -154,8 +154,4 @@ def _task_id(result: Result) -> tuple[str, str, str]:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return _finite(math.fsum(values) / len(values)) if values else None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return finite(math.fsum(values) / len(values)) if values else None

@@ -6,6 +6,7 @@ from db.tables import Checkpoint, Decision, last_decisions
 from db.verdicts import gate_outcome, overrules_gate
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
+from recovery.models.students import load_chat, parameters_of
 
 
 def decide(
@@ -31,7 +32,10 @@ def decide(
 
 def check_decision(project: Project, checkpoint: Checkpoint, decision: Decision, reason: str) -> None:
     """Raise RecoverError for a decision against the gate's verdict, or past it, without a reason, and for the rejection
-    of the current checkpoint."""
+    of the current checkpoint, or the promotion of a folder that is no model."""
+    if decision == "promoted" and checkpoint.role == "external":
+        load_chat(checkpoint.path)
+        parameters_of(checkpoint.path)
     if overrules_gate(decision, checkpoint.verdict) and not reason.strip():
         action = "promoting" if decision == "promoted" else "rejecting"
         raise RecoverError(

@@ -1,6 +1,7 @@
 import random
 import re
 from datetime import timedelta
+from html import unescape
 
 import gradio as gr
 import pytest
@@ -59,6 +60,23 @@ def test_a_cycle_and_the_live_view_say_what_the_steps_took(tracker, written) -> 
         assert html.count("steps: ") == 1, "mid-training recorded no times"
         assert "steps: rollout 3 min, update 1 min 1 s" in html
         assert "steps: update 5 s" in page_html(live_run, written)
+
+
+def test_a_cycle_links_to_rollouts_only_of_runs_that_stored_some(tracker, written) -> None:
+    seeded = seed(tracker, cycles=1)
+    with_rollouts, without = seeded.distill_runs[0], tracker.start_run(seeded.project, "distill", 1)
+    tracker.flush()
+    html = page_html(cycle, written, "?number=1")
+    assert f'href="tokens?run={with_rollouts}"' in html
+    assert f'href="tokens?run={without}"' not in html
+
+
+def test_a_kind_of_instruction_links_to_its_answers(reader: Reader) -> None:
+    html = page_html(cycle, reader, "?number=3")
+    search = re.search(r'href="compare(\?[^"]*kind=punctuation%3Ano_comma[^"]*)"', html)
+    assert search is not None
+    answers = page_html(compare, reader, unescape(search[1]))
+    assert re.search(r"Answers to behaviour · [^<]+", answers)
 
 
 def changed_settings(html: str) -> list[str]:

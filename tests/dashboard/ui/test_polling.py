@@ -47,22 +47,39 @@ def test_a_number_in_the_query_is_a_number_or_none(reader):
 
 def test_metrics_are_read_from_the_last_step_on(tracker, written):
     seeded = seed(tracker, cycles=1, steps=5)
-    run, reads = seeded.midtrain_runs[0], []
+    run, reads = written.run(seeded.midtrain_runs[0]), []
     points = written.points
     written.points = lambda run, after: reads.append(after) or points(run, after=after)
     metrics = RunMetrics(written)
     assert [step for step, _ in metrics.series(run)["loss"]] == [0, 1, 2, 3, 4]
-    assert points(run, names=["nothing"]) == []
-    tracker.step(run, 5, {"loss": 1.0})
+    assert points(run.id, names=["nothing"]) == []
+    tracker.step(run.id, 5, {"loss": 1.0})
     tracker.flush()
     assert [step for step, _ in metrics.series(run)["loss"]] == [0, 1, 2, 3, 4, 5]
-    tracker.step(run, 5, {"probe/seconds": 60.0})  # the probe comes after the step
+    tracker.step(run.id, 5, {"probe/seconds": 60.0})  # the probe comes after the step
     tracker.flush()
     series = metrics.series(run)
     assert series["probe/seconds"] == [(5, 60.0)]
     assert [step for step, _ in series["loss"]] == [0, 1, 2, 3, 4, 5]
     assert reads == [-2, 3, 4]
-    for other in range(100, 100 + MAX_RUNS):
-        metrics.series(other)
+    for pid in range(MAX_RUNS):
+        metrics.series(run.replaced(pid=-pid))
     metrics.series(run)
     assert reads[-1] == -2, "old runs are dropped from memory"
+
+
+def test_steps_that_a_resumed_run_repeats_replace_those_that_were_read(tracker, written):
+    project = seed(tracker, cycles=1).project
+    run = tracker.start_run(project, "distill")
+    metrics = RunMetrics(written)
+
+    def losses(first, *values):
+        for step, value in enumerate(values, first):
+            tracker.step(run, step, {"loss": value})
+        tracker.flush()
+        return metrics.series(written.run(run))["loss"]
+
+    assert losses(0, 1.0, 2.0, 3.0) == [(0, 1.0), (1, 2.0), (2, 3.0)]
+    tracker.discard_steps(run, 1)
+    assert losses(1, 4.0) == [(0, 1.0), (1, 4.0)]
+    assert losses(2, 5.0, 6.0) == [(0, 1.0), (1, 4.0), (2, 5.0), (3, 6.0)]
