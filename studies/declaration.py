@@ -204,25 +204,31 @@ class Study:
     def base(self) -> str | None:
         return self.other_base or self.size.base
 
+    @cached_property
+    def base_name(self) -> str | None:
+        """A hub id as it is; a model on this machine by its name and content, wherever it lies."""
+        if self.base is None or not (path := Path(self.base).expanduser()).exists():
+            return self.base
+        content = weights_id(str(path)) if path.is_dir() else data_hash(path)
+        return f"{path.resolve().name} ({hashlib.sha256(content.encode()).hexdigest()[:12]})"
+
     def as_json(self) -> dict[str, Any]:
         """What runs, and what decides: other sizes are left out."""
         values = self.declared.model_dump(exclude_none=True)
-        size = values["sizes"][self.size_name] | ({"base": self.base} if self.base else {})
+        size = values["sizes"][self.size_name] | ({"base": self.base_name} if self.base else {})
         return values | {"sizes": {self.size_name: size}} | ({"files": self.files} if self.files else {})
 
     @cached_property
     def files(self) -> dict[str, str]:
-        """The content, as hashes, of what it names: documents, questions, prompts, and a base that is a folder."""
+        """The content, as hashes, of what it names: documents, questions and prompts."""
+        return {name: data_hash(path) for name in self.named_files if (path := self.path_of(name)).exists()}
+
+    @property
+    def named_files(self) -> list[str]:
         data, arms = self.declared.data, self.declared.arms.values()
         named = [data.docs, data.questions] if data else []
         named += [name for arm in arms for name in (arm.prompts, arm.teacher_context)]
-        files = {
-            name: path
-            for name in named
-            if name and name not in (INSTRUCTIONS, QUESTIONS) and (path := self.path_of(name)).exists()
-        }
-        of_base = {self.base: weights_id(self.base)} if self.base and Path(self.base).is_dir() else {}
-        return {name: data_hash(path) for name, path in files.items()} | of_base
+        return [name for name in named if name and name not in (INSTRUCTIONS, QUESTIONS)]
 
     def path_of(self, name: str) -> Path:
         """Of a user's file; paths are relative to the declaration."""

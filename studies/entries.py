@@ -89,7 +89,7 @@ class ArmFiles:
 
 def new_entry(study: Study, seed: int, arm: str, settings: Mapping[str, Any], measured: Mapping[str, Any]) -> Entry:
     """What was measured of an arm, with what was asked and where it ran."""
-    asked = {"study": study.name, "size": study.size_name, "hash": study.hash, "base": study.base}
+    asked = {"study": study.name, "size": study.size_name, "hash": study.hash, "base": study.base_name}
     return {**asked, "seed": seed, "arm": arm, "settings": dict(settings), **here(), **measured}
 
 

@@ -42,7 +42,7 @@ def finished_studies(folder: Path = SHIPPED_RESULTS) -> Iterator[tuple[Study, di
 def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     declared, seeds = study.declared, study.size.seeds
     n = max(claim["n"] for claim in results["claims"])
-    base = f" --base {study.other_base}" if study.other_base else ""
+    base = f" --base {study.other_base.partition(' ')[0]}" if study.other_base else ""
     yield f"### {study.name.capitalize()}, {study.size_name}"
     yield f"\n    recover study {study.name} --size {study.size_name}{base}\n"
     about = f"{declared.title}. Source: {declared.source}: {declared.figure}."

@@ -28,9 +28,12 @@ from pipelines.project.project import Project
 from pipelines.project.running import command_line, lock_holder, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
-from pipelines.settings.defaults import defaults_for
+from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.resolve import resolve_layers
+from pipelines.settings.sources import parse_set_options
 from pipelines.storage import write_atomic
 from pipelines.teacher_choice import NAMED
+from pipelines.training.recipe_inputs import check_recipes
 from recovery.errors import RecoverError
 from recovery.lab import Task, instruction_tasks, make_world
 from recovery.lab.worlds import World
@@ -84,6 +87,20 @@ class StudyRun:
             self.project.id, study.name, study.size_name, study.hash, study.as_json() | {"base": self.base}
         )
 
+    def check(self) -> None:
+        """Raise RecoverError unless the files that it names exist and the settings of every arm go together."""
+        for name in self.study.named_files:
+            _locate(self.study, name)
+        parameters = MEDIUM_MODEL_PARAMETERS if self.study.base else SMALL_MODEL_PARAMETERS
+        for name, arm in self.study.arms.items():
+            values = self.study.settings_of(arm)
+            recipe = arm.recipe if arm.command == "midtrain" else values.get("recipe")
+            flags = Request(arm.command, recipe=recipe, mix=values.get("mix")).setting_flags()
+            try:
+                check_recipes(resolve_layers(parameters, [flags, parse_set_options(as_assignments(values))]).settings)
+            except RecoverError as error:
+                raise RecoverError(f"The arm {name} cannot run: {error}") from error
+
     def run(self) -> StudyRow:
         """Run what is missing. A seed that another process works on is left to it; the verdicts wait for all seeds."""
         _ = self.id
@@ -125,6 +142,11 @@ class StudyRun:
             return {}
         if (tuned := self.files.tuned()) is not None:
             return tuned
+        if lock_holder(self.seed(tune.seed).root / HOME):
+            raise RecoverError(
+                "Another process looks for the learning rates of this study, which every arm needs. Run this command "
+                "again when it has found them."
+            )
         best: dict[str, dict[str, Any]] = {}
         measures = self.study.declared.claimed_measures
         for name in tune.arms:

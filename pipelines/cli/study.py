@@ -65,6 +65,7 @@ def study(
         declared = replace(declared, other_base=opened.base)
     run = StudyRun(declared, opened, results, again)
     log.info(f"{declared.declared.title} (declaration {declared.hash})")
+    run.check()
     if dry_run:
         planned = {"study": declared.name, "size": size, "hash": declared.hash}
         return CommandResult(planned | {"declaration": declared.as_json()}, _declared_lines(run))

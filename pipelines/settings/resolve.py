@@ -26,9 +26,14 @@ def resolve_settings(
 ) -> Resolved:
     """The settings of a command, and the defaults they differ from. `assignments` are those of `--set`; `flags` are
     nested like recover.toml, and `midtrain.mix` may be the text of `--mix`."""
+    environment = read_environment(os.environ, flatten(Settings().model_dump()))
+    return resolve_layers(parameters, [read_toml(root), environment, flags, parse_set_options(assignments)])
+
+
+def resolve_layers(parameters: int, sources: Iterable[Mapping[str, Any]]) -> Resolved:
+    """The same from sources of one's own; later ones win."""
     usual = defaults_for(parameters)
-    environment = read_environment(os.environ, flatten(usual.model_dump()))
-    layers = [_expand_mix(layer) for layer in (read_toml(root), environment, flags, parse_set_options(assignments))]
+    layers = [_expand_mix(source) for source in sources]
     asked = _with_layers(usual, layers)
     named = {name for layer in layers for name in flatten(layer)}
     dials = {name: value for name, value in asked.distill.dials.items() if f"distill.{name}" in named}

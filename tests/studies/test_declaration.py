@@ -2,14 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.request import Request
-from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS
-from pipelines.settings.resolve import resolve_settings
-from pipelines.training.recipe_inputs import check_recipes
 from recovery.errors import RecoverError
 from studies.declaration import (
     Study,
-    as_assignments,
     length_groups,
     load_study,
     parse_declaration,
@@ -27,19 +22,6 @@ def test_every_shipped_study_can_be_run_in_every_size(name: str) -> None:
         assert len(loaded.size.seeds) >= 3, "three seeds are the least that give a verdict"
         assert all(loaded.settings_of(arm)["gate.block"] == 0 for arm in declared.arms.values())
     assert any(claim.control for claim in declared.claims) or name == "divergence", "a claim names its control"
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_every_arm_has_settings_that_its_recipe_takes(name: str, tmp_path: Path) -> None:
-    declared, _ = read_declaration(name)
-    for size in declared.sizes:
-        loaded = load_study(name, size)
-        parameters = MEDIUM_MODEL_PARAMETERS if loaded.base else SMALL_MODEL_PARAMETERS
-        for arm in declared.arms.values():
-            values = loaded.settings_of(arm)
-            recipe = arm.recipe if arm.command == "midtrain" else values.get("recipe")
-            flags = Request(arm.command, recipe=recipe).setting_flags()
-            check_recipes(resolve_settings(parameters, tmp_path, flags, as_assignments(values)).settings)
 
 
 def test_an_arm_has_the_settings_of_all_arms_of_the_size_and_its_own() -> None:
@@ -68,6 +50,18 @@ def test_the_hash_changes_with_what_runs_and_with_what_decides_alone() -> None:
         Study("small", "quick", study().declared, None, "another-base"),
     ]
     assert len({unchanged, *(one.hash for one in changed)}) == 5
+
+
+def test_a_base_on_this_machine_counts_by_its_name_and_content(tmp_path: Path) -> None:
+    """Files of one study are merged from several machines, whose folders differ."""
+    bases = [tmp_path / folder / "model.gguf" for folder in ("a", "b", "c")]
+    for base, content in zip(bases, ("weights", "weights", "others"), strict=True):
+        base.parent.mkdir()
+        base.write_text(content)
+    here, there, other = (Study("small", "quick", study().declared, None, str(base)) for base in bases)
+    assert here.hash == there.hash != other.hash
+    assert here.base_name.startswith("model.gguf (")
+    assert Study("small", "quick", study().declared, None, here.base_name).hash == here.hash, "as results name it"
 
 
 def test_the_hash_changes_with_the_documents_that_a_declaration_names(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import pytest
 from dashboard.pages.studies import claim_table
 from db.tables import Study as StudyRow
 from pipelines.cli.study import _claim_lines
+from pipelines.project.locations import HOME
 from pipelines.project.project import Project
+from pipelines.project.running import project_lock
 from pipelines.synthetic.prompts import parse_prompt
 from recovery.errors import RecoverError
-from studies.declaration import Study
+from studies.declaration import Study, load_study, read_declaration, shipped
 from studies.study_run import StudyRun, arm_file, documents
 from tests.studies.declarations import study
 from tests.studies.planted import Outcome, planted_entries
@@ -81,6 +83,37 @@ def test_a_metric_that_an_arm_lacks_is_an_error(simulate: Callable[..., StudyRow
     )
     with pytest.raises(RecoverError, match="has no distinct"):
         simulate(PLANTED, lacking)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_study_can_run(name: str, tmp_path: Path) -> None:
+    for size in read_declaration(name)[0].sizes:
+        StudyRun(load_study(name, size), Project.open(tmp_path)).check()
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "sentence"),
+    [
+        ('recipe = "opd"', 'recipe = "opp"', "The arm opd cannot run: Distillation has no recipe 'opp'."),
+        ('recipe = "opd"', 'recipe = "opd"\ndistill.temperature = 0.5', "The arm opd cannot run: The recipe opd needs"),
+        ('mix = "answers=0.3"', 'recipe = "opd"', "The arm answers cannot run: Mid-training has no recipe 'opd'."),
+        ('recipe = "opd"', 'recipe = "opd"\nprompts = "mine.jsonl"', "mine.jsonl, which the study small names."),
+    ],
+)
+def test_what_cannot_run_is_refused_before_any_arm(tmp_path: Path, line: str, changed: str, sentence: str) -> None:
+    with pytest.raises(RecoverError) as refusal:
+        StudyRun(study(line, changed), Project.open(tmp_path)).check()
+    assert sentence in str(refusal.value)
+
+
+def test_rates_that_another_process_looks_for_are_waited_for(tmp_path: Path) -> None:
+    tuned = study("[sizes.quick]", '[tune]\narms = ["opd"]\nrate_times = [1, 2]\nseed = 9\n\n[sizes.quick]')
+    one = StudyRun(tuned, Project.open(tmp_path))
+    with (
+        project_lock(one.seed(9).root / HOME, "recover study small"),
+        pytest.raises(RecoverError, match=r"Another process looks for the learning rates .* when it has found them"),
+    ):
+        one.run()
 
 
 def test_a_mid_training_has_its_own_recipe_and_not_that_of_all_arms(tmp_path: Path) -> None:
