@@ -15,6 +15,7 @@ SHARE_STEP = 0.2  # added to the share of documents, or of the base's texts
 MAX_SHARE = 0.4  # of a step's rows: beyond it too little is left to the distillation
 WARM_START = 0.3
 ROWS = {"documents": "rows of documents", "texts": "rows of texts by the base"}  # by setting
+LIMITS = ("distill.max_steps", "distill.max_minutes", "distill.max_flops")
 # Recipes that the advice is about.
 RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continuation")
 
@@ -65,8 +66,8 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAt
 
 def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> NextAttempt | None:
     """The advice on an attempt; None if it passed, or was to teach something new. `student`: what it started from,
-    unless that is the default. The command has the settings that were given, without limits of the training's length;
-    files and limits of items are for a person to add.
+    unless that is the default. The command has the teacher and the settings that were given, without limits of the
+    training's length; files and limits of items are for a person to add.
     """
     changes: dict[str, Change] = {}
     is_restoring = attempt.distill("recipe") in RESTORING and attempt.distill("teacher_weight") in (None, 1)
@@ -74,19 +75,20 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
         changes.setdefault(change.flag, change)  # the first criterion decides about a setting
     if not changes:
         return None
-    command = ["recover distill", *([f"--student {student}"] if student else []), "--teacher base"]
+    command = ["recover distill", *([f"--student {student}"] if student else [])]
+    command += ["--teacher", shlex.quote(str(attempt.given.get("teacher", "base")))]
     flags = [f"{change.flag}{change.value}" for change in changes.values() if change.value is not None]
     command += [*_given(attempt.given, changes), *flags]
     return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command), " ".join(flags))
 
 
 def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
-    """The flags of an attempt's settings, but for those that are changed."""
+    """The flags of an attempt's settings, but for those that are changed. Limits may stand in recover.toml."""
     for name, value in given.items():
         flag = {"distill.recipe": "--recipe ", "distill.warm_start": "--warm-start "}.get(name, f"--set {name}=")
-        if not name.startswith(("midtrain.", "distill.max_steps", "distill.max_minutes", "distill.max_flops")) and (
-            flag not in changed
-        ):
+        if name in LIMITS:
+            yield f"{flag}none"
+        elif not name.startswith("midtrain.") and name != "teacher" and flag not in changed:
             text = "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             yield f"{flag}{shlex.quote(text)}"
 

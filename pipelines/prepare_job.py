@@ -211,7 +211,7 @@ def prepare_job(
         prompts=store_prompts(project, request.prompts),
         conversations=request.conversations and request.conversations.resolve(),
         teacher_context=store_file(project, request.teacher_context, "contexts"),
-        given=given,
+        given=given if request.teacher in (None, "base") else given | {"teacher": request.teacher},
         processes=request.processes or 1,
     )
     return (replace(job, id=job_id) if job_id else job).save(project.home)

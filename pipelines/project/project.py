@@ -178,8 +178,9 @@ class Project:
         if in_toml is not None and not (isinstance(in_toml, str) and in_toml.strip()):
             file = self.root / "recover.toml"
             raise RecoverError(f"The setting db in {file} is {in_toml!r}. It must be a database URL in quotes.")
-        if in_toml and "://" not in in_toml:  # a path that is relative to the file
-            in_toml = os.path.normpath(self.root / Path(in_toml.strip()).expanduser())
+        path = (in_toml or "").strip().removeprefix("sqlite:///")
+        if path and "://" not in path:  # relative to the file
+            in_toml = os.path.normpath(self.root / Path(path).expanduser())
         return os.environ.get("RECOVER_DB") or in_toml or str(self.home / "recover.db")
 
     @property

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from pipelines.settings.sources import DEFAULT_ENGINE, ENGINES, EngineName
 from recovery.context_templates import check_template
@@ -35,6 +35,13 @@ Share = Annotated[Float, Field(ge=0, lt=1, description="a number of at least 0 a
 
 class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _none_from_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """TOML and flags have no other word for a setting without a value."""
+        unset = cls.model_fields[info.field_name or ""].default is None
+        return None if unset and value == "none" else value
 
 
 class Mix(Group):

@@ -42,9 +42,12 @@ def test_the_next_attempt_has_the_settings_that_were_given_but_for_those_that_ch
     attempt = replace(attempt_with(recipe="gkd"), given=given)
     assert command(attempt, behaviour=SHORT) == "--recipe gkd --set gate.behaviour_margin=0.06 --set distill.steps=80"
     limited = replace(ATTEMPT, given={"distill.max_steps": 20, "distill.max_minutes": 5.0, "distill.max_flops": 1e15})
-    assert command(limited, behaviour=SHORT) == "--set distill.steps=80", "they would end it as early again"
+    lifted = " ".join(f"--set distill.max_{limit}=none" for limit in ("steps", "minutes", "flops"))
+    assert command(limited, behaviour=SHORT) == f"{lifted} --set distill.steps=80", "they would end it as early again"
     started = replace(ATTEMPT, given={"distill.warm_start": "off", "bf16": False})
     assert command(started, retention=SHORT) == "--set bf16=false --warm-start 0.3"
+    taught = advise({"passed": False, "behaviour": SHORT}, replace(ATTEMPT, given={"teacher": "maths=my run,*=base"}))
+    assert str(taught).endswith("recover distill --teacher 'maths=my run,*=base' --set distill.steps=80")
 
 
 def test_an_attempt_without_a_distillation_has_the_usual_one_next() -> None:

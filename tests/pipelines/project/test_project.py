@@ -132,9 +132,12 @@ def test_a_record_without_the_project_is_rejected(tmp_path: Path, monkeypatch: p
     assert (ran.exit_code, "RECOVER_DB" in ran.stderr, weights.is_dir()) == (1, True, True)
 
 
-def test_a_database_path_in_settings_is_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["record.db", "sqlite:///record.db"])
+def test_a_database_path_in_settings_is_relative_to_the_file(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "recover.toml").write_text('db = "record.db"')
+    (tmp_path / "recover.toml").write_text(f"db = '{path}'")
     assert recover("init").exit_code == 0
     (tmp_path / "deeper").mkdir()
     monkeypatch.chdir(tmp_path / "deeper")

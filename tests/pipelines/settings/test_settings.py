@@ -45,6 +45,14 @@ def test_settings_of_the_project_replace_defaults_and_are_announced(tmp_path: Pa
     ]
 
 
+def test_none_takes_a_limit_of_the_file_away(tmp_path: Path) -> None:
+    (tmp_path / "recover.toml").write_text("distill.max_steps = 20\nmidtrain.max_steps = 'none'")
+    settings = resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["distill.max_steps=none"]).settings
+    assert settings.distill.max_steps is settings.midtrain.max_steps is None
+    with pytest.raises(RecoverError, match=r"distill\.steps must be a whole number of at least 0, not 'none'"):
+        resolve_settings(SMALL_MODEL_PARAMETERS, tmp_path, {}, ["distill.steps=none"])
+
+
 def test_later_sources_replace_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "recover.toml").write_text("[distill]\nsteps = 1\nrows = 1\nprompts = 1\nlearning_rate = 1\n")
     for name, value in {"STEPS": "2", "ROWS": "2", "PROMPTS": "2"}.items():
