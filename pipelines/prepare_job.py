@@ -446,7 +446,11 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
         if file.is_file() and not (other_template and file.name.startswith(OF_TOKENIZER)):
             (folder / file.name).symlink_to(file.resolve())
     if other_template:
-        load_chat(project.base).tokenizer.save_pretrained(folder)
+        own, tokenizer = load_chat(model).tokenizer, load_chat(project.base).tokenizer
+        if tokenizer.get_vocab().keys() <= own.get_vocab().keys():  # added tokens stay
+            own.chat_template, own.eos_token = tokenizer.chat_template, tokenizer.eos_token
+            tokenizer = own
+        tokenizer.save_pretrained(folder)
     if missing_end is not None:
         (folder / "generation_config.json").unlink(missing_ok=True)  # it is a link to the model's own
         known = load_chat(str(folder)).token_rows

@@ -5,6 +5,7 @@ Every move is an ordinary distillation job under the name of the repair, from th
 what is done of each, so an interrupted repair goes on where it stopped, and a finished one is not computed again.
 """
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -160,7 +161,7 @@ class RepairResult:
             )
         if self.is_repaired and (self.last.name != "none" or self.fixed):
             lines.append(f"{self.last.checkpoint} is in {self.last.path}")
-            lines.append(f"next: recover export {self.last.checkpoint} --to ./repaired")
+            lines.append(f"next: recover export {shlex.quote(self.last.checkpoint)} --to ./repaired")
         if self.next_attempt:
             lines.append(
                 f"next: the same command with {' and '.join(self.next_attempt.changes)}: {self.next_attempt.flags}"
@@ -178,8 +179,9 @@ def run_repair(project: Project, job: Job) -> RepairResult:
     has_probes = job.settings.distill.probe_every > 0
     can_probe = has_probes and not job.eval_plan.split_problem(load_suites(project.base))
     with saved_job(project, job):
-        student = project.reader.checkpoint(job.student or 0)
-        assert student is not None
+        recorded = project.reader.checkpoint(job.student or 0)
+        assert recorded is not None
+        student = project.verify(recorded)
         replies = BaseReplies.of(project.base, project.cache)
         base_ending, ending = replies.ends.probability, replies.ending(load_frozen(student.path))
         is_lost, cycle = has_lost_ends(ending, base_ending), Cycle(project, replace(job, command="distill"))

@@ -16,8 +16,8 @@ from peft import PeftConfig
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from recovery.errors import RecoverError
-from recovery.models.adapters import WEIGHTS, base_of, check_weights, same_model
+from recovery.errors import RecoverError, first_line
+from recovery.models.adapters import WEIGHTS, base_of, check_weights, does_not_fit, head_changed, same_model
 from recovery.models.chat_template import added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
 from recovery.models.students import (
@@ -69,6 +69,11 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
     if below is not None:
         _check_adapter(model, below, base)
     chat, base_chat = load_chat(model), load_chat(base)
+    if not base_chat.tokenizer.chat_template:
+        raise RecoverError(
+            f"The base {base} has no chat template, so there is no chat to compare with. Name the chat model that was "
+            "fine-tuned as --base."
+        )
     if not chat.tokenizer.chat_template:
         raise RecoverError(
             "The fine-tune has no chat template, so it cannot be asked anything. Copy the base's chat template "
@@ -83,14 +88,22 @@ def _check_adapter(folder: str, below: str, base: str) -> None:
     if not same_model(below, base) and not _equal_weights(below, base):
         raise RecoverError(f"The adapter {folder} was trained on {below}, not on {base}. Name that model as --base.")
     check_weights(folder)
-    if PeftConfig.from_pretrained(folder).is_prompt_learning:
+    try:
+        config = PeftConfig.from_pretrained(folder)
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecoverError(
+            f"The adapter_config.json of {folder} cannot be read ({first_line(error)}). Save the adapter again with "
+            "peft's save_pretrained, or install a newer peft."
+        ) from error
+    if config.is_prompt_learning:
         raise RecoverError(
             f"The adapter {folder} learned a prompt instead of weights (prompt, prefix or p-tuning), which is not "
             "supported. Only adapters that change weights are, such as LoRA."
         )
     file = Path(folder) / WEIGHTS
     names = _names(file)
-    modules = {name.removesuffix(".weight") for name in _files(base)}
+    originals = _files(base)
+    modules = {name.removesuffix(".weight") for name in originals}
     modules |= {name for name, _ in model_without_weights(base).named_modules()}  # files may have other names
     changed = [name.removeprefix("base_model.model.").partition(".lora_")[0] for name in names if ".lora_" in name]
     if changed and modules.isdisjoint(changed):  # peft would load it without a word, and change nothing
@@ -98,9 +111,14 @@ def _check_adapter(folder: str, below: str, base: str) -> None:
             f"The adapter {folder} changes {changed[0]!r}, which {base} does not have: its layers were renamed, or "
             "it belongs to another model. Save it again from the model that it was trained on."
         )
-    tensor_of = _reader(dict.fromkeys(names, file))
+    if any(name.rpartition(".")[2].startswith("lm_head") for name in changed):
+        raise head_changed(folder)
+    tensor_of, original_of = _reader(dict.fromkeys(names, file)), _reader(originals)
     for name in sorted(names):
         _check_finite(folder, name, tensor_of(name))
+        replaced = name.removeprefix("base_model.model.")
+        if replaced in originals and tensor_of(name).shape != original_of(replaced).shape:
+            raise does_not_fit(folder, base, f"{replaced} has another shape")
 
 
 def _check_full_weights(model: str, base: str) -> bool:
@@ -131,8 +149,8 @@ def _check_full_weights(model: str, base: str) -> bool:
                     f"The model {model} has embeddings for {len(tensor):,} tokens, but {base} has {tokens:,} tokens. "
                     "Save it with the base's tokens: resize_token_embeddings must not be given a smaller number."
                 )
-        rows = min(len(tensor), len(original))
-        a, b = (t[:rows].flatten().float() for t in (tensor, original))
+        rows = min(len(tensor), len(original)) if has_token_rows(name) else None
+        a, b = (t[:rows].flatten().float() if rows else t.flatten().float() for t in (tensor, original))
         equal = equal and bool(torch.equal(a, b))
         if tensor.dim() > 1:
             cosines.append(float(torch.nn.functional.cosine_similarity(a, b, dim=0)))
@@ -154,7 +172,7 @@ def _equal_weights(first: str, second: str) -> bool:
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:
-    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+    if tensor.dim() and tensor.is_floating_point() and not bool(tensor.isfinite().all()):  # limits may be infinite
         raise RecoverError(
             f"The weights {name!r} in {model} are not finite numbers (NaN or infinity), so the training went wrong "
             "before it was saved. Take an earlier checkpoint of it."
@@ -163,7 +181,8 @@ def _check_finite(model: str, name: str, tensor: Tensor) -> None:
 
 def _files(reference: str) -> dict[str, Path]:
     """The file of every tensor, by its name; raise RecoverError if a file is missing."""
-    index = _file(reference, INDEX)
+    single = _file(reference, SINGLE)  # which is what is loaded, whatever an older index beside it names
+    index = _file(reference, INDEX) if single is None else None
     if index is not None:
         names: dict[str, str] = json.loads(index.read_text())["weight_map"]
         files = {name: _file(reference, name) for name in sorted(set(names.values()))}
@@ -174,7 +193,6 @@ def _files(reference: str) -> dict[str, Path]:
                 f"are missing, such as {missing[0]}. Copy or download them again."
             )
         return {name: file for name, shard in names.items() if (file := files[shard]) is not None}
-    single = _file(reference, SINGLE)
     if single is None:
         raise RecoverError(
             f"There is no {SINGLE} in {reference}. Pickled weights are not loaded because they can run code: save the "

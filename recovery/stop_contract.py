@@ -161,7 +161,10 @@ def measured_fault(
             return None
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
         return Fault(what, "Name the model that it came from with --base, to tell a lost end from long replies")
-    if has_lost_ends(model.probability, base.probability):
+    # Behind the base's replies, in its format, a model with another end of a turn need not end.
+    ends_otherwise = base_files is not None and files.template != base_files.template
+    ends_its_own = ends_otherwise and model.finished > UNLEARNED * base.finished
+    if has_lost_ends(model.probability, base.probability) and not ends_its_own:
         ends = f"the model ends with probability {model.probability:.2f}, the base with {base.probability:.2f}"
         cure = "`recover repair` brings it back by a few steps on the base's answers, which end"
         return Fault(f"Where replies of its base end, {ends}: {_reason(files, base_files)}", cure)

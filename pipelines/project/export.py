@@ -17,6 +17,7 @@ from pipelines.project.locations import EXPORT
 from pipelines.project.project import Project
 from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
+from recovery.models.adapters import base_of, same_model
 from recovery.models.interpolation import merge
 from recovery.models.students import checkpoint_metadata, has_no_files, load_student, save_student
 
@@ -41,7 +42,7 @@ def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, 
 
 
 def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: bool) -> str:
-    if adapter and checkpoint.kind != "adapter":
+    if adapter and base_of(checkpoint.path) is None:
         raise RecoverError(
             f"The checkpoint {checkpoint.reference} has full weights, so there is no adapter to export. Drop --adapter."
         )
@@ -58,7 +59,7 @@ def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: b
     def add(files: Path) -> None:
         if generation_config.is_file() and not (files / generation_config.name).exists():
             shutil.copy(generation_config, files)
-        model_card(project, checkpoint, kind, task_files).save(files / "README.md")
+        model_card(project, checkpoint, kind, task_files, student.adapter_base).save(files / "README.md")
 
     advice = "Name another folder with --to, or free space there."
     save_student(student, folder, {**about, "kind": kind, "parent": project.base}, add, advice)
@@ -71,13 +72,16 @@ def without_files(suites: Mapping[str, str]) -> tuple[dict[str, str], list[str]]
     return {suite: listed for suite, listed in named.items() if listed}, [file.name for file in suite_files(suites)]
 
 
-def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: Sequence[str] = ()) -> ModelCard:
+def model_card(
+    project: Project, checkpoint: Checkpoint, kind: str, task_files: Sequence[str] = (), below: str | None = None
+) -> ModelCard:
     """The card: lineage with scores, the gate's verdict, and the documents. `task_files` are evaluation tasks that are
-    not part of the export."""
-    base = Path(project.base)
+    not part of the export; `below` is what an adapter is put on, by default the project's base."""
+    below = below or project.base
+    name = project.base_name if same_model(below, project.base) else below
     data = ModelCardData(
-        license=_license(base),
-        base_model=Path(project.base_name).name if base.is_dir() else project.base,
+        license=_license(Path(project.base)),
+        base_model=Path(name).name if Path(below).is_dir() else below,
         library_name="peft" if kind == "adapter" else "transformers",
         tags=["recover", "mid-training", "distillation"],
     )
@@ -89,9 +93,13 @@ def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: 
     verdict = checkpoint.verdict
     overruled = promotion_against_gate(project.reader.promotions(project.id), checkpoint.id)
     paragraphs = [
-        f"# {checkpoint.reference}",
+        f"# {_name(checkpoint)}",
         "Mid-trained on new documents with `recover`; its instruction following was then distilled back from the "
-        "clean model.",
+        "clean model."
+        if any(ancestor.role == "midtrained" for ancestor in lineage)
+        else "A fine-tune of the clean model, which `recover` measured and repaired."
+        if checkpoint.role == "recovered"
+        else "",
         _lineage_table(project.base_name, lineage, stages),
         "\n".join(_verdict_lines(verdict)) if verdict and verdict.get("reason") else "",
         f"{overruled.against_gate.capitalize()} by {overruled.who} on {overruled.at:%d %B %Y}: {overruled.why}"
@@ -99,9 +107,16 @@ def model_card(project: Project, checkpoint: Checkpoint, kind: str, task_files: 
         else "",
         f"Documents, oldest cycle first: {', '.join(documents)}." if documents else "",
         f"Also evaluated with task files that are not included: {', '.join(task_files)}." if task_files else "",
-        f"Weights: {kind}, safetensors. SHA-256 of the exported checkpoint: {checkpoint.hash}.",
+        f"Weights: {kind}, safetensors."
+        + (f" SHA-256 of the exported checkpoint: {checkpoint.hash}." if checkpoint.hash else ""),
     ]
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, paragraphs)) + "\n")
+
+
+def _name(checkpoint: Checkpoint) -> str:
+    """A model from outside without the folders of this machine."""
+    is_folder = checkpoint.role == "external" and Path(checkpoint.path).is_dir()
+    return Path(checkpoint.path).name if is_folder else checkpoint.reference
 
 
 def _verdict_lines(verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -124,7 +139,7 @@ def _license(base: Path) -> str | None:
 def _lineage_table(base: str, lineage: Sequence[Checkpoint], stages: Mapping[int, Stage]) -> str:
     rows = ["| checkpoint, newest first | " + " | ".join(MEASURES.values()) + " |", "|---" * (1 + len(MEASURES)) + "|"]
     for checkpoint in lineage:
-        name = f"clean model ({base})" if checkpoint.role == "base" else checkpoint.reference
+        name = f"clean model ({base})" if checkpoint.role == "base" else _name(checkpoint)
         scores = [stages[checkpoint.id].scores.get(suite) for suite in MEASURES]
         cells = (f"{s.value:.3f} (n = {s.n})" if s and s.value is not None else "-" for s in scores)
         rows.append(f"| {name} | " + " | ".join(cells) + " |")

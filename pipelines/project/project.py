@@ -241,7 +241,7 @@ class Project:
     @cached_property
     def base_weights_id(self) -> str:
         """Identifies the base; raises RecoverError if its weights have changed since the project was created."""
-        current = weights_hash(Path(self.base)) if Path(self.base).is_dir() else self.base
+        current = weights_hash(Path(self.base)) if Path(self.base).is_dir() else None
         recorded = self.clean.hash
         if recorded not in (None, current):
             raise RecoverError(
@@ -352,9 +352,13 @@ class Project:
 
 def weights_id(model: str, weights: str | None = None) -> str:
     """Identifies a model: the hash of its weights, which is `weights` if it is known, and one of the files beside them
-    that decide its replies. A hub id stands for itself."""
+    that decide its replies; of a hub id, the commit that is loaded."""
     folder = Path(model)
-    return f"{weights or weights_hash(folder)}/{_files_hash(folder)}" if folder.is_dir() else weights or model
+    if folder.is_dir():
+        return f"{weights or weights_hash(folder)}/{_files_hash(folder)}"
+    from recovery.models.students import hub_commit  # imports torch, which takes a second
+
+    return weights or hub_commit(model) or model
 
 
 def weights_hash(folder: Path) -> str:

@@ -200,18 +200,18 @@ def training_rows(dataloader: Any, count: int) -> list[Sample]:
     try:
         data = dataloader.dataset
         chosen = Random(0).sample(range(len(data)), min(count, len(data)))
-        batch = dataloader.collate_fn([data[i] for i in chosen])
+        batches = [dataloader.collate_fn([data[i]]) for i in chosen]  # together they may become one long row
     except (AttributeError, TypeError, KeyError, ValueError):
         return []  # a stream, or rows that only the trainer itself can collate
-    if not isinstance(batch, Mapping):  # GRPO's rows are prompts
-        return []
-    names = [name for name in batch if name.endswith("input_ids")]
     samples = []
-    for name in names[:1]:
-        masks = batch.get(name.replace("input_ids", "attention_mask"), torch.ones_like(batch[name]))
-        for tokens, mask in zip(batch[name], masks, strict=True):
-            ids = tokens[mask.bool()].tolist()
-            samples.append(Sample.behind(ids[:1], ids[1:]))
+    for batch in batches:
+        if not isinstance(batch, Mapping):  # GRPO's rows are prompts
+            return []
+        for name in [name for name in batch if name.endswith("input_ids")][:1]:
+            masks = batch.get(name.replace("input_ids", "attention_mask"), torch.ones_like(batch[name]))
+            for tokens, mask in zip(batch[name], masks, strict=True):
+                ids = tokens[mask.bool()].tolist()
+                samples.append(Sample.behind(ids[:1], ids[1:]))
     return [s for s in samples if s.tokens]
 
 

@@ -56,10 +56,7 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise RecoverError(
-            f"The adapter in {folder} does not fit {base} ({first_line(error)}). If it added tokens, merge it into its "
-            "base, and use the merged model instead."
-        ) from error
+        raise does_not_fit(folder, base, first_line(error)) from error
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
         raise RecoverError(
             f"The adapter in {folder} cannot be loaded ({first_line(error)}). Save it again with peft's "
@@ -67,6 +64,13 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
         ) from error
     check_head_unchanged(model, folder)
     return _record_base(base, model)
+
+
+def does_not_fit(folder: str, base: str, why: str) -> RecoverError:
+    return RecoverError(
+        f"The adapter in {folder} does not fit {base} ({why}). If it added tokens, merge it into its base, and use the "
+        "merged model instead."
+    )
 
 
 @contextmanager
@@ -134,7 +138,7 @@ def base_of(reference: str) -> str | None:
         return base
     if built_in := installed_base_path(base):
         return built_in
-    if not base or Path(base).is_absolute() or base.startswith("."):
+    if not base or Path(base).is_absolute() or base.startswith(".") or base.count("/") > 1:
         raise RecoverError(
             f"The base of the adapter {reference} is missing (its config names {base!r}). Restore that model, or write "
             f"its new path as base_model_name_or_path into {config}."
@@ -201,10 +205,14 @@ def changes_head(model: Any) -> bool:
 def check_head_unchanged(model: Any, folder: str) -> None:
     """Raise if an adapter changes the output head: logits are computed from the head's own weight only."""
     if changes_head(model):
-        raise RecoverError(
-            f"The adapter in {folder} changes the output head, and this tool would ignore that change. "
-            "Merge it into its base with peft's merge_and_unload, and use the merged model instead."
-        )
+        raise head_changed(folder)
+
+
+def head_changed(folder: str) -> RecoverError:
+    return RecoverError(
+        f"The adapter in {folder} changes the output head, and this tool would ignore that change. "
+        "Merge it into its base with peft's merge_and_unload, and use the merged model instead."
+    )
 
 
 @contextmanager

@@ -59,9 +59,8 @@ class Chat:
 
     @property
     def pad_id(self) -> int:
-        """The filler token. Padding is known by position, never by this id, which may equal the EOS."""
-        pad = self.tokenizer.pad_token_id
-        return pad if pad is not None else next(iter(self.eos_ids), 0)
+        """The filler token. Padding is known by position, never by this id; the tokenizer's own may have no row."""
+        return self.separator
 
     @property
     def document_bos(self) -> int | None:

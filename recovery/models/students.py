@@ -121,6 +121,18 @@ def name_and_revision(reference: str) -> tuple[str, str | None]:
     return name, revision or None
 
 
+def hub_commit(reference: str) -> str | None:
+    """The commit of a model on the hub that is loaded now, if that can be told."""
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    name, revision = name_and_revision(reference)
+    try:
+        file = cached_file(name, "config.json", revision=revision, _raise_exceptions_for_missing_entries=False)
+    except OSError:
+        return None
+    return extract_commit_hash(file, None)
+
+
 def load_student(
     reference: str,
     *,
@@ -293,7 +305,13 @@ def config_of(reference: str) -> Any:
     try:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise _cannot_load("model", reference, error) from error
+        problem = _cannot_load("model", weights, error)
+        if weights != reference:
+            file = Path(reference) / "adapter_config.json"
+            problem = RecoverError(
+                f"{problem} It is the base of the adapter: {file} names it (base_model_name_or_path)."
+            )
+        raise problem from error
 
 
 def _cannot_load(what: str, reference: str, error: Exception) -> RecoverError:

@@ -89,6 +89,15 @@ def test_replies_that_never_end_are_a_fault_unless_those_of_the_base_are_as_long
     assert measured_fault(never, files, never, files) is None
 
 
+def test_a_model_that_ends_its_replies_with_its_own_token_need_not_end_those_of_the_base() -> None:
+    base_files, base = StopFiles.of(str(BASE)), ReplyEnds(24, 256, finished=0.8, repetition=0.1, probability=0.9)
+    files = replace(base_files, template=SEPARATOR, generation=(END, SEPARATOR))
+    ends = ReplyEnds(24, 256, finished=0.8, repetition=0.1, probability=0.01)
+    assert measured_fault(ends, files, base, base_files) is None
+    assert measured_fault(replace(ends, finished=0.1), files, base, base_files) is not None
+    assert measured_fault(ends, base_files, base, base_files) is not None, "the same end was unlearned"
+
+
 def test_too_few_finished_replies_tell_nothing_of_a_probability() -> None:
     student = load_student(str(BASE), frozen=True)
     cut = [([5], Generation([6, 7], [], finished=False))] * 20

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
+from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.fine_tunes import FineTune, inspect_fine_tune
@@ -16,7 +18,7 @@ from recovery.samples import Batch, Sample
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
-from tests.models import CHATML, tiny_tokenizer
+from tests.models import CHATML, change_json, tiny_tokenizer
 
 ADDED = ["<zebra>", "<quagga>", "<pad>"]
 
@@ -74,6 +76,82 @@ def test_rows_of_padding_may_be_missing_and_those_of_tokens_not(base: str, tmp_p
         inspect_fine_tune(with_rows(base, tmp_path / "shrunk", 250), base)
 
 
+def test_a_padding_token_without_an_embedding_pads_nothing(base: str, tmp_path: Path) -> None:
+    """Trained with packing, such a token is never read."""
+    folder = fine_tune(base, tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"pad_token": "[PAD]"})
+    tokenizer.save_pretrained(folder)
+    student = load_student(folder)
+    assert student.chat.tokenizer.pad_token_id == 259, "where the embeddings end"
+    prompts = [student.chat.prompt(text) for text in ("Hi", "A longer prompt")]
+    assert len(TransformersEngine(student).generate(prompts, Sampling(4))) == 2
+
+
+def adapter(base: str, folder: Path, **options: Any) -> str:
+    model = AutoModelForCausalLM.from_pretrained(base)
+    if tokens := options.pop("tokens", 0):
+        model.resize_token_embeddings(tokens)
+    get_peft_model(model, LoraConfig(**({"r": 2, "target_modules": ["q_proj"]} | options))).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"target_modules": ["q_proj", "lm_head"]}, "changes the output head"),
+        ({"tokens": 264}, r"does not fit .* \(model\.embed_tokens\.weight has another shape\)\. If it added tokens"),
+    ],
+)
+def test_an_adapter_that_cannot_be_loaded_is_refused_by_its_files(
+    base: str, tmp_path: Path, options: dict[str, Any], sentence: str
+) -> None:
+    assert inspect_fine_tune(adapter(base, tmp_path / "plain"), base) == FineTune()
+    with pytest.raises(RecoverError, match=sentence):
+        inspect_fine_tune(adapter(base, tmp_path / "other", **options), base)
+
+
+def test_an_adapter_of_a_kind_that_peft_does_not_know_is_one_sentence(base: str, tmp_path: Path) -> None:
+    folder = adapter(base, tmp_path)
+    change_json(tmp_path / "adapter_config.json", peft_type="LATER")
+    with pytest.raises(RecoverError, match=r"cannot be read .* or install a newer peft\.$"):
+        inspect_fine_tune(folder, base)
+
+
+def test_an_adapter_whose_base_is_gone_is_named_with_it(base: str, tmp_path: Path) -> None:
+    folder = adapter(base, tmp_path)
+    change_json(tmp_path / "adapter_config.json", base_model_name_or_path="outputs/sft/merged")
+    with pytest.raises(RecoverError, match=r"The base of the adapter .* is missing \(its config names 'outputs/sft"):
+        inspect_fine_tune(folder, base)
+    change_json(tmp_path / "adapter_config.json", base_model_name_or_path="models/llama")
+    with pytest.raises(RecoverError, match=r"from 'models/llama' .* It is the base of the adapter: .*adapter_config"):
+        inspect_fine_tune(folder, base)
+
+
+def test_limits_beside_the_weights_may_be_infinite_scalars(base: str, tmp_path: Path) -> None:
+    """As those of clipped layers that were never calibrated."""
+    folders = [Path(fine_tune(base, tmp_path / name)) for name in ("tuned", "base")]
+    for folder in folders:
+        weights = load_file(folder / "model.safetensors")
+        limits = {"a.input_max": torch.tensor(torch.inf), "a.input_min": torch.tensor(-torch.inf)}
+        save_file(weights | limits, folder / "model.safetensors", {"format": "pt"})
+    assert inspect_fine_tune(str(folders[0]), str(folders[1])) == FineTune()
+
+
+def test_the_index_of_former_shards_does_not_count_beside_one_file(base: str, tmp_path: Path) -> None:
+    folder = Path(fine_tune(base, tmp_path))
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"model.norm.weight": "model-1-of-2"}}')
+    assert inspect_fine_tune(str(folder), base) == FineTune()
+
+
+def test_a_base_without_a_chat_is_named(base: str, tmp_path: Path) -> None:
+    plain = fine_tune(base, tmp_path / "plain")
+    (tmp_path / "plain" / "chat_template.jinja").unlink()
+    with pytest.raises(RecoverError, match=r"The base .*plain has no chat template"):
+        inspect_fine_tune(fine_tune(base, tmp_path / "tuned"), plain)
+
+
 def test_a_learned_prompt_is_refused(base: str, tmp_path: Path) -> None:
     config = PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
     get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(tmp_path)
@@ -104,8 +182,7 @@ def test_a_row_with_a_token_that_the_teacher_lacks_is_refused_and_padding_is_not
     teacher = FrozenTeacher(base)
     teacher.bind_student(student)
     known = [Sample([5, 6, 7], [False, True, True]), Sample([5, 6, 7, 8, 9], [False, True, True, True, True])]
-    assert student.chat.pad_id == 261
-    padded, alone = (teacher.distribution(Batch.collate(known, pad)) for pad in (student.chat.pad_id, 0))
+    padded, alone = (teacher.distribution(Batch.collate(known, pad)) for pad in (261, 0))
     assert torch.equal(padded.hidden, alone.hidden)
     prompt = Sample([5, 259, 7], [False, False, True])
     with pytest.raises(RecoverError, match=r"The teacher has no token '<zebra>'.* Leave out prompts and replies"):

@@ -49,3 +49,19 @@ def test_a_model_is_identified_by_all_that_decides_its_replies(
     before = weights_id(str(tmp_path))
     (tmp_path / file).write_text(content)
     assert (weights_id(str(tmp_path)) != before) == is_another
+
+
+def test_a_model_on_the_hub_is_identified_by_the_commit_that_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    stored = tmp_path / "models--org--name"
+    (stored / "refs").mkdir(parents=True)
+    for commit in ("a" * 40, "b" * 40):
+        (stored / "snapshots" / commit).mkdir(parents=True)
+        (stored / "snapshots" / commit / "config.json").write_text("{}")
+        (stored / "refs" / "main").write_text(commit)
+        assert weights_id("org/name") == commit
+    assert weights_id("org/name@" + "a" * 40) == "a" * 40
+    assert weights_id("org/unknown") == "org/unknown", "nothing of it is here"

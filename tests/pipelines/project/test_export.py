@@ -61,6 +61,17 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
     assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text
 
 
+def test_the_card_of_a_model_from_outside_says_what_it_is(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "my-tune").mkdir()
+    outside = project.resolve(str(tmp_path / "my-tune"))
+    card = model_card(project, outside, "adapter", below=str(tmp_path / "my-tune"))
+    assert card.data.base_model == "my-tune", "what the adapter is put on"
+    assert card.text.startswith("\n# my-tune\n")
+    assert str(tmp_path / "my-tune") not in card.text
+    assert "Mid-trained" not in card.text
+    assert "None" not in card.text
+
+
 def test_the_card_says_when_the_gate_was_overruled(project: Project) -> None:
     checkpoint = project.resolve("cycle:1")
     assert "against the gate" not in model_card(project, checkpoint, "full").text

@@ -9,7 +9,13 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
-from transformers import AutoModelForCausalLM, DataCollatorForLanguageModeling, Trainer, TrainingArguments
+from transformers import (
+    AutoModelForCausalLM,
+    DataCollatorForLanguageModeling,
+    DataCollatorWithFlattening,
+    Trainer,
+    TrainingArguments,
+)
 
 from pipelines.project.project import Project
 from pipelines.watch import ForgettingCallback, readings
@@ -124,6 +130,12 @@ def test_a_reading_that_fails_does_not_end_the_training(
 def test_rows_that_are_no_batch_are_left_out() -> None:
     prompts = SimpleNamespace(dataset=[{"prompt": "a"}] * 4, collate_fn=lambda rows: rows)  # as GRPO has them
     assert readings.training_rows(prompts, 2) == []
+
+
+def test_rows_are_as_long_as_they_are_where_the_collator_joins_them() -> None:
+    rows = [{"input_ids": [1] * length, "labels": [1] * length} for length in (3, 5, 7)]
+    joined = SimpleNamespace(dataset=rows, collate_fn=DataCollatorWithFlattening())
+    assert sorted(len(row.tokens) for row in readings.training_rows(joined, 3)) == [3, 5, 7]
 
 
 def test_all_random_states_are_left_as_they_were() -> None:
