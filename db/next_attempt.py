@@ -42,7 +42,6 @@ class Attempt:
     steps: int  # taken
     planned: int  # at most
     given: Mapping[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
-    documents: str | None = None  # the folder that the cycle read
 
     def distill(self, name: str) -> Any:
         return (self.settings.get("distill") or {}).get(name)
@@ -61,7 +60,7 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAt
     if cycle.status != "rejected" or midtrained is None or midtrained.deleted_at or recovered is None or run is None:
         return None
     steps = recovered.step or 0
-    attempt = Attempt(run.settings, steps, run.steps or steps, run.inputs.given or {}, cycle.documents)
+    attempt = Attempt(run.settings, steps, run.steps or steps, run.inputs.given or {})
     return advise(cycle.verdict or {}, attempt, student)
 
 
@@ -70,48 +69,26 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
     unless that is the default. The command has the teacher and the settings that were given, without limits of the
     training's length; files and limits of items are for a person to add.
     """
-    behaviour, passes = verdict.get("behaviour"), (attempt.settings.get("midtrain") or {}).get("epochs")
-    if attempt.documents and isinstance(passes, float | int) and _is_short(behaviour) and _made_worse(behaviour):
-        return _fewer_passes(attempt, attempt.documents, passes)
     changes: dict[str, Change] = {}
     is_restoring = attempt.distill("recipe") in RESTORING and attempt.distill("teacher_weight") in (None, 1)
     for change in _changes(verdict, attempt) if is_restoring and not verdict.get("passed") else ():
         changes.setdefault(change.flag, change)  # the first criterion decides about a setting
     if not changes:
         return None
-    command = ["recover distill", *([f"--student {student}"] if student else []), _teacher(attempt)]
+    command = ["recover distill", *([f"--student {student}"] if student else [])]
+    command += ["--teacher", shlex.quote(str(attempt.given.get("teacher", "base")))]
     flags = [f"{change.flag}{change.value}" for change in changes.values() if change.value is not None]
     command += [*_given(attempt.given, changes), *flags]
     return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command), " ".join(flags))
 
 
-def _fewer_passes(attempt: Attempt, documents: str, passes: float) -> NextAttempt:
-    """Where the distillation cost more than it brought back: a new mid-training that costs less, in steps as large."""
-    changed = {
-        "--set midtrain.epochs=": f"{passes / 2:.2g}",
-        "--set midtrain.rows=": attempt.settings["midtrain"]["rows"],
-    }
-    flags = [f"{flag}{value}" for flag, value in changed.items()]
-    command = ["recover cycle --docs", shlex.quote(documents), _teacher(attempt)]
-    command += [*_given(attempt.given, changed, midtrains=True), *flags]
-    return NextAttempt(("half the passes over the documents",), " ".join(command), " ".join(flags))
-
-
-def _teacher(attempt: Attempt) -> str:
-    return f"--teacher {shlex.quote(str(attempt.given.get('teacher', 'base')))}"
-
-
-def _made_worse(behaviour: Any) -> bool:
-    return (behaviour.get("came_back") or 0.0) < 0
-
-
-def _given(given: Mapping[str, Any], changed: Iterable[str], midtrains: bool = False) -> Iterator[str]:
+def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
     """The flags of an attempt's settings, but for those that are changed. Limits may stand in recover.toml."""
     for name, value in given.items():
         flag = {"distill.recipe": "--recipe ", "distill.warm_start": "--warm-start "}.get(name, f"--set {name}=")
         if name in LIMITS:
             yield f"{flag}none"
-        elif (midtrains or not name.startswith("midtrain.")) and name != "teacher" and flag not in changed:
+        elif not name.startswith("midtrain.") and name != "teacher" and flag not in changed:
             text = "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             yield f"{flag}{shlex.quote(text)}"
 
@@ -120,7 +97,8 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
     if behaviour and _is_short(behaviour) and not _is_left_open(behaviour):
-        yield _more_items(behaviour) or _more_steps(attempt)
+        made_worse = (behaviour.get("came_back") or 0.0) < 0
+        yield _more_items(behaviour) or (_lower_rate(attempt) if made_worse else None) or _more_steps(attempt)
     if _is_short(retention):
         texts = _more_rows(attempt, "texts", other="documents")
         yield _more_items(retention) or _warm_start(attempt) or texts or _more_steps(attempt)
@@ -153,6 +131,12 @@ def _more_steps(attempt: Attempt) -> Change:
     if not attempt.planned:
         return Change("a distillation", "--set distill.steps=", None)
     return Change("more steps", "--set distill.steps=", max(2 * attempt.steps, attempt.planned))
+
+
+def _lower_rate(attempt: Attempt) -> Change | None:
+    """Where the distillation cost more than it brought back, more of it would cost more."""
+    rate = attempt.distill("learning_rate")
+    return Change("a lower rate", "--set distill.learning_rate=", f"{rate / 4:g}") if rate else None
 
 
 def _more_rows(attempt: Attempt, name: str, other: str) -> Change | None:

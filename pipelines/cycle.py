@@ -325,6 +325,5 @@ class Cycle(Stage):
         planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
         read = last and last.damaged.checkpoint  # its path is another once a project was moved
         is_default = read is not None and read.id == student.id
-        documents = last.documents if last else None
-        attempt = Attempt(settings.model_dump(), distilled.steps, planned, self.job.given, documents)
+        attempt = Attempt(settings.model_dump(), distilled.steps, planned, self.job.given)
         return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))

@@ -449,6 +449,7 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
         own, tokenizer = load_chat(model).tokenizer, load_chat(project.base).tokenizer
         if tokenizer.get_vocab().keys() <= own.get_vocab().keys():  # added tokens stay
             own.chat_template, own.eos_token = tokenizer.chat_template, tokenizer.eos_token
+            own.bos_token = tokenizer.bos_token  # a template may begin with it
             tokenizer = own
         tokenizer.save_pretrained(folder)
     if missing_end is not None:

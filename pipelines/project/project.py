@@ -179,7 +179,7 @@ class Project:
             file = self.root / "recover.toml"
             raise RecoverError(f"The setting db in {file} is {in_toml!r}. It must be a database URL in quotes.")
         path = (in_toml or "").strip().removeprefix("sqlite:///")
-        if path and "://" not in path:  # relative to the file
+        if path and "://" not in path and "?" not in path and path != ":memory:":  # relative to the file
             in_toml = os.path.normpath(self.root / Path(path).expanduser())
         return os.environ.get("RECOVER_DB") or in_toml or str(self.home / "recover.db")
 

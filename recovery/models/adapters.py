@@ -138,7 +138,7 @@ def base_of(reference: str) -> str | None:
         return base
     if built_in := installed_base_path(base):
         return built_in
-    if not base or Path(base).is_absolute() or base.startswith(".") or base.count("/") > 1:
+    if not base or Path(base).is_absolute() or base.startswith(".") or base.partition("@")[0].count("/") > 1:
         raise RecoverError(
             f"The base of the adapter {reference} is missing (its config names {base!r}). Restore that model, or write "
             f"its new path as base_model_name_or_path into {config}."

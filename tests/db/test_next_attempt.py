@@ -30,19 +30,11 @@ def test_missing_instruction_following_asks_for_more_steps() -> None:
     assert str(advice) == "Try again with more steps: recover distill --teacher base --set distill.steps=120"
 
 
-def test_a_distillation_that_made_it_worse_has_a_gentler_mid_training_next() -> None:
-    settings = ATTEMPT.settings | {"midtrain": {"epochs": 6.5, "rows": 5}}
-    given = {"midtrain.epochs": 6.5, "midtrain.window": 256, "distill.recipe": "gkd", "distill.max_steps": 40}
-    attempt = replace(ATTEMPT, settings=settings, given=given, documents="./my papers")
-    advice = advise({"passed": False, "behaviour": SHORT | {"came_back": -0.02}}, attempt)
-    assert str(advice) == (
-        "Try again with half the passes over the documents: recover cycle --docs './my papers' --teacher base "
-        "--set midtrain.window=256 --recipe gkd --set distill.max_steps=none "
-        "--set midtrain.epochs=3.2 --set midtrain.rows=5"
-    )
-    for came_back in (0.02, None):
-        assert "recover distill" in str(advise({"behaviour": SHORT | {"came_back": came_back}}, attempt))
-    assert command(behaviour=SHORT | {"came_back": -0.02}) == "--set distill.steps=80", "it read no documents"
+def test_a_distillation_that_made_it_worse_has_a_lower_rate_next() -> None:
+    attempt = attempt_with(learning_rate=1e-3)
+    assert command(attempt, behaviour=SHORT | {"came_back": -0.02}) == "--set distill.learning_rate=0.00025"
+    assert command(attempt, behaviour=SHORT | {"came_back": 0.02}) == "--set distill.steps=80"
+    assert command(attempt, behaviour=SHORT | {"came_back": None}) == "--set distill.steps=80"
 
 
 def test_the_next_attempt_has_the_settings_that_were_given_but_for_those_that_change() -> None:
