@@ -94,12 +94,7 @@ def model_card(
     overruled = promotion_against_gate(project.reader.promotions(project.id), checkpoint.id)
     paragraphs = [
         f"# {_name(checkpoint)}",
-        "Mid-trained on new documents with `recover`; its instruction following was then distilled back from the "
-        "clean model."
-        if any(ancestor.role == "midtrained" for ancestor in lineage)
-        else "A fine-tune of the clean model, which `recover` measured and repaired."
-        if checkpoint.role == "recovered"
-        else "",
+        _about(lineage),
         _lineage_table(project.base_name, lineage, stages),
         "\n".join(_verdict_lines(verdict)) if verdict and verdict.get("reason") else "",
         f"{overruled.against_gate.capitalize()} by {overruled.who} on {overruled.at:%d %B %Y}: {overruled.why}"
@@ -111,6 +106,15 @@ def model_card(
         + (f" SHA-256 of the exported checkpoint: {checkpoint.hash}." if checkpoint.hash else ""),
     ]
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, paragraphs)) + "\n")
+
+
+def _about(lineage: Sequence[Checkpoint]) -> str:
+    if any(checkpoint.role == "midtrained" for checkpoint in lineage):
+        is_distilled = any(checkpoint.role == "recovered" and checkpoint.step for checkpoint in lineage)
+        then = "; its instruction following was then distilled back from the clean model" if is_distilled else ""
+        return f"Mid-trained on new documents with `recover`{then}."
+    is_repaired = lineage[0].role == "recovered"
+    return "A fine-tune of the clean model, which `recover` measured and repaired." if is_repaired else ""
 
 
 def _name(checkpoint: Checkpoint) -> str:

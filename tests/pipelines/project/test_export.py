@@ -61,6 +61,15 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
     assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text
 
 
+def test_the_card_says_whether_the_model_was_distilled(project: Project) -> None:
+    parent = project.tracker.checkpoint(project.id, "midtrained", "run-8", parent=project.clean.id, step=10)
+    for step, is_distilled in ((0, False), (10, True)):  # a model that passed as it was is recorded with no steps
+        copy = project.tracker.checkpoint(project.id, "recovered", f"run-9-{step}", parent=parent, step=step)
+        text = model_card(project, project.reader.checkpoint(copy), "full").text
+        assert "Mid-trained on new documents with `recover`" in text
+        assert ("distilled back" in text) == is_distilled
+
+
 def test_the_card_of_a_model_from_outside_says_what_it_is(project: Project, tmp_path: Path) -> None:
     (tmp_path / "my-tune").mkdir()
     outside = project.resolve(str(tmp_path / "my-tune"))
