@@ -431,8 +431,8 @@ def _repair_id(project: Project, job: Job, student: Checkpoint) -> str:
 
 
 def _fixed_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:
-    """The path of a folder with links to the files of the model, but with the tokenizer and chat template of the base
-    where its own are others, and with a generation config that stops where turns end."""
+    """The path of a folder with links to the files of the model, but with the chat template of the base where its own
+    is another, and with a generation config that stops where turns end."""
     source = Path(model)
     if not source.is_dir():
         raise RecoverError(

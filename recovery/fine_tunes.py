@@ -172,8 +172,10 @@ def _equal_weights(first: str, second: str) -> bool:
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:
+    if not tensor.is_floating_point():
+        return
     broken = tensor.isnan() if tensor.dim() == 0 else ~tensor.isfinite()  # limits beside the weights may be infinite
-    if tensor.is_floating_point() and bool(broken.any()):
+    if bool(broken.any()):
         raise RecoverError(
             f"The weights {name!r} in {model} are not finite numbers (NaN or infinity), so the training went wrong "
             "before it was saved. Take an earlier checkpoint of it."

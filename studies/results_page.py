@@ -1,5 +1,6 @@
 """Write the results that ship with recover into docs/studies.md: python -m studies.results_page"""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill
@@ -42,7 +43,9 @@ def finished_studies(folder: Path = SHIPPED_RESULTS) -> Iterator[tuple[Study, di
 def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     declared, seeds = study.declared, study.size.seeds
     n = max(claim["n"] for claim in results["claims"])
-    base = f" --base {study.other_base.partition(' ')[0]}" if study.other_base else ""
+    base = (
+        f" --base {shlex.quote(study.other_base.rpartition(' (')[0] or study.other_base)}" if study.other_base else ""
+    )
     yield f"### {study.name.capitalize()}, {study.size_name}"
     yield f"\n    recover study {study.name} --size {study.size_name}{base}\n"
     about = f"{declared.title}. Source: {declared.source}: {declared.figure}."

@@ -28,7 +28,7 @@ from pipelines.project.project import Project
 from pipelines.project.running import command_line, lock_holder, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
-from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
+from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import resolve_layers
 from pipelines.settings.sources import parse_set_options
 from pipelines.storage import write_atomic
@@ -91,7 +91,7 @@ class StudyRun:
         """Raise RecoverError unless the files that it names exist and the settings of every arm go together."""
         for name in self.study.named_files:
             _locate(self.study, name)
-        parameters = MEDIUM_MODEL_PARAMETERS if self.study.base else SMALL_MODEL_PARAMETERS
+        parameters = parameters_of(self.base) if Path(self.base).exists() else MEDIUM_MODEL_PARAMETERS
         for name, arm in self.study.arms.items():
             values = self.study.settings_of(arm)
             recipe = arm.recipe if arm.command == "midtrain" else values.get("recipe")

@@ -265,9 +265,7 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
 def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
     """What was forgotten and what was recovered, by kind of instruction; the largest loss first."""
     shares = {stage: _strict_by_kind(tasks) for stage, tasks in evaluations.items()}
-    tasks = {
-        kind: key for key in evaluations["damaged"] for kind in _strict_by_kind({key: evaluations["damaged"][key]})
-    }
+    tasks = {kind: key for key, its in evaluations["damaged"].items() for kind in _strict_by_kind({key: its})}
     rows = []
     for kind in sorted(shares["damaged"], key=lambda kind: shares["damaged"][kind] - shares["clean"].get(kind, 0)):
         values = {stage: shares[stage].get(kind) for stage in STAGES}

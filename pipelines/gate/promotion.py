@@ -6,7 +6,6 @@ from db.tables import Checkpoint, Decision, last_decisions
 from db.verdicts import gate_outcome, overrules_gate
 from pipelines.project.project import Project
 from recovery.errors import RecoverError
-from recovery.models.students import load_chat, parameters_of
 
 
 def decide(
@@ -34,6 +33,8 @@ def check_decision(project: Project, checkpoint: Checkpoint, decision: Decision,
     """Raise RecoverError for a decision against the gate's verdict, or past it, without a reason, and for the rejection
     of the current checkpoint, or the promotion of a folder that is no model."""
     if decision == "promoted" and checkpoint.role == "external":
+        from recovery.models.students import load_chat, parameters_of  # imports torch, which takes a second
+
         load_chat(checkpoint.path)
         parameters_of(checkpoint.path)
     if overrules_gate(decision, checkpoint.verdict) and not reason.strip():

@@ -356,9 +356,11 @@ def weights_id(model: str, weights: str | None = None) -> str:
     folder = Path(model)
     if folder.is_dir():
         return f"{weights or weights_hash(folder)}/{_files_hash(folder)}"
+    if weights:
+        return weights
     from recovery.models.students import hub_commit  # imports torch, which takes a second
 
-    return weights or hub_commit(model) or model
+    return hub_commit(model) or model
 
 
 def weights_hash(folder: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 from db.tables import RunInputs
 from pipelines.documents.corpus import read_corpus
 from pipelines.job import store_file, store_prompts
-from pipelines.prepare_job import _evenly, eval_plan, prepare_job, prepare_repair, teachers_in_memory
+from pipelines.prepare_job import _evenly, _fixed_copy, eval_plan, prepare_job, prepare_repair, teachers_in_memory
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -19,8 +19,11 @@ from pipelines.storage import content_hash
 from pipelines.teacher_choice import parse_teacher
 from recovery.errors import RecoverError
 from recovery.lab import BASE
+from recovery.models.chat_template import same_chat_template
+from recovery.models.students import load_chat
 from tests.models import save_tiny
 from tests.pipelines.options import data_of, recover
+from tests.stop_contracts import copy_of_base, end_with_a_new_token
 
 
 def test_after_too_large_a_base_another_is_used(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,3 +225,20 @@ def test_servers_that_do_not_answer_are_planned_for_and_refused_before_a_trainin
     assert "vllm serve" in refused.stderr
     refused = recover(*command[:-2], "--recipe", "continuation")
     assert (refused.exit_code, "the teacher writes and scores nothing" in refused.stderr) == (1, True), refused.stderr
+
+
+def test_a_copy_with_the_chat_template_of_the_base_keeps_the_tokens_that_were_added(tmp_path: Path) -> None:
+    model = copy_of_base(tmp_path / "model")
+    end_with_a_new_token(model)
+    tokenizer = load_chat(str(model)).tokenizer
+    tokenizer.bos_token = "<|done|>"
+    tokenizer.save_pretrained(model)
+    base, own = load_chat(str(BASE)), load_chat(str(model))
+    assert not same_chat_template(own, base)
+    copied = load_chat(_fixed_copy(Project.open(tmp_path / "project"), str(model), True, None))
+    assert same_chat_template(copied, base)
+    assert copied.tokenizer.get_vocab() == own.tokenizer.get_vocab()
+    assert (copied.tokenizer.bos_token, copied.tokenizer.eos_token) == (
+        base.tokenizer.bos_token,
+        base.tokenizer.eos_token,
+    )
