@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from db.tables import Cycle, Run
-from db.verdicts import more_items
+from db.verdicts import cannot_be_missed, more_items
 
 SHARE_STEP = 0.2  # added to the share of documents, or of the base's texts
 MAX_SHARE = 0.4  # of a step's rows: beyond it too little is left to the distillation
@@ -96,7 +96,7 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
-    if behaviour and _is_short(behaviour) and not _is_left_open(behaviour):
+    if behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour):
         made_worse = (behaviour.get("came_back") or 0.0) < 0
         yield _more_items(behaviour) or (_lower_rate(attempt) if made_worse else None) or _more_steps(attempt)
     if _is_short(retention):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from db.headline_scores import MEASURES
-from db.verdicts import more_items
+from db.verdicts import cannot_be_missed, more_items
 
 DIFFERENCES = ("behaviour", "retention")  # their judgements hold differences from the clean model
 ITEMS = {"behaviour": "prompts", "retention": "items on what it knew before"}
@@ -98,7 +98,7 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
 
 def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str]:
     n, of = judgement.get("n"), judgement.get("of")
-    is_open = status(judgement) is None
+    is_open = status(judgement) is None and not cannot_be_missed(judgement)
     if isinstance(n, int):
         items = "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0]
         is_partial = isinstance(of, int) and of > n

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+SWITCHED_OFF = 0.5  # a limit that asks for nothing
+
 
 def gate_outcome(verdict: Mapping[str, Any] | None) -> str:
     """How the gate judged."""
@@ -13,6 +15,13 @@ def overrules_gate(decision: str, verdict: Mapping[str, Any] | None) -> bool:
     """Whether a decision goes against the gate's verdict; never where there is none."""
     passed = (verdict or {}).get("passed")
     return isinstance(passed, bool) and passed != (decision == "promoted")
+
+
+def cannot_be_missed(judgement: Mapping[str, Any]) -> bool:
+    """Whether even a model that follows nothing would lose no more than the limit, unless a person has switched the
+    limit off."""
+    before, limit = judgement.get("before"), judgement.get("limit")
+    return before is not None and limit is not None and bool(before <= -limit < SWITCHED_OFF)
 
 
 def more_items(judgement: Mapping[str, Any]) -> int | None:

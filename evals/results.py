@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from evals.stats.paired_comparison import ratio_interval, wilson
@@ -131,6 +131,11 @@ class Result:
         read, written, seconds = self.tokens.read, self.tokens.written, round(self.seconds, 3)
         rate = round((read + written) / seconds, 1) if seconds else None
         return {"tokens_read": read, "tokens_written": written, "tokens_per_second": rate}
+
+    def on(self, keys: Collection[str]) -> "Result":
+        """The share of these items that passed, as a result of its own."""
+        name, items = next(iter(self.metrics)), [item for item in self.items if item.key in keys]
+        return replace(self, items=items, metrics={name: Metric.from_passes([i.passed for i in items])})
 
     def passed_by_key(self) -> dict[str, bool]:
         return {item.key: item.passed for item in self.items}

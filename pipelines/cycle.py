@@ -32,7 +32,7 @@ from pipelines.log import log
 from pipelines.project.locations import find_root
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
-from pipelines.project.runs import made_promoted, runs_of_job
+from pipelines.project.runs import PastCycle, made_promoted, runs_of_job
 from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain, midtrain_in_context
@@ -289,9 +289,18 @@ class Cycle(Stage):
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
         best = best_knowledge(self.known, *(k.headline.value for k in in_cycle if k is not None))
         current, past = earlier_results(after), {past.cycle: past for past in self.past_cycles()}
-        earlier = {n: (current[n], past[n].knowledge) for n in current if n in past}
+        earlier = {n: self._now_and_then(current[n], past[n]) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
         return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after))
+
+    def _now_and_then(self, now: Result, past: PastCycle) -> tuple[Result, float]:
+        """Knowledge of an earlier cycle's documents, and what it was at that cycle's end, on questions asked both
+        times: then those of probes were left out, or another limit was given."""
+        then = self.project.reader.passes(past.evaluation) if past.evaluation is not None else {}
+        both = then.keys() & now.passed_by_key().keys()
+        if not both or not now.is_pass_rate:
+            return now, past.knowledge
+        return now.on(both), sum(bool(then[key]) for key in both) / len(both)
 
     @cached_property
     def _can_probe(self) -> bool:

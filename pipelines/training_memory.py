@@ -21,7 +21,7 @@ from recovery.distributed import processes
 from recovery.engines.transformers import MAX_PASS_TOKENS
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
-from recovery.models.adapters import base_of, same_model
+from recovery.models.adapters import adapter_size, base_of, same_model
 from recovery.models.students import config_of, model_without_weights
 from recovery.recipes import recipe
 
@@ -48,15 +48,13 @@ class ModelShape:
     vocabulary: int
     has_head_norms: bool  # queries and keys are normalised, as in Qwen3
     matrices: int  # weights of the layers that are multiplied, and so cast to bfloat16
-    linear_sides: int  # inputs and outputs of all linear layers: the parameters of an adapter of rank 1
     outside: int  # parameters of no layer, without the output head: the embedding and the last norm
+    adapter_of_rank_1: int  # its parameters
 
     @classmethod
     @cache
     def of(cls, reference: str) -> "ModelShape":
         """The shape of a folder or hub id; of an adapter, that of its base. No weights are read."""
-        from transformers.pytorch_utils import Conv1D
-
         model = model_without_weights(reference)
         text = config_of(reference).get_text_config()
         head, kinds = model.get_output_embeddings(), set(getattr(model, "_no_split_modules", None) or ())
@@ -64,7 +62,6 @@ class ModelShape:
         in_layers = {id(p): p for layer in layers for p in layer.parameters()}
         outside = [p for p in model.parameters() if id(p) not in in_layers and p is not head.weight]
         is_tied = head.weight is model.get_input_embeddings().weight
-        linear = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear | Conv1D) and m is not head]
         width = getattr(text, "head_dim", None) or text.hidden_size // max(1, text.num_attention_heads)
         key_value_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
@@ -80,8 +77,8 @@ class ModelShape:
             vocabulary=len(head.weight),
             has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
             matrices=sum(p.numel() for p in in_layers.values() if p.dim() > 1),
-            linear_sides=sum(sum(weight.shape) for weight in linear),
             outside=sum(p.numel() for p in outside) + is_tied * head.weight.numel(),
+            adapter_of_rank_1=adapter_size(model, rank=1),  # last, as it adds one to the model
         )
 
     @property
@@ -98,8 +95,8 @@ class ModelShape:
         return 2 * self.layers * self.key_value * FULL
 
     def adapter(self, rank: int) -> int:
-        """Parameters of an adapter on every linear layer but the output head."""
-        return rank * self.linear_sides
+        """Parameters of an adapter on every linear layer and expert, but not on the output head."""
+        return rank * self.adapter_of_rank_1
 
     def activation_bytes(self, rank: int, *, bf16: bool) -> int:
         """What one layer keeps of one token for the backward pass.

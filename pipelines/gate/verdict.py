@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from db.headline_scores import MEASURES
+from db.verdicts import cannot_be_missed
 from evals.results import Item, Result, main_result, paired_results, pooled_passes
 from evals.stats.paired_comparison import PairedTest, paired_test
 from evals.stats.sequential import Outcome, clear_outcome, sequential_test
@@ -15,6 +16,10 @@ from recovery.errors import RecoverError
 
 MAX_NEEDED = 20_000  # items that anyone would ask: where more would be needed, another attempt is the better advice
 MAX_KINDS = 2
+FOLLOWS_TOO_LITTLE = (
+    "the clean model follows {:.3f} of the prompts and may lose {:.3f}, so no loss could be seen: name tasks that it "
+    "passes under suites in recover.json, or choose a model that answers without thinking first"
+)
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,8 @@ def judge(
     undecided = [name for name, found in judged.items() if any(j.unsure for j in found)]
     outcome = "failed" if missed else "inconclusive" if undecided else "passed"
     changes = behaviour_changes(clean, damaged, recovered)
+    if behaviour.unsure and cannot_be_missed(vars(behaviour)):
+        changes = (FOLLOWS_TOO_LITTLE.format(behaviour.before, -behaviour.limit), *changes)
     reason = _reason(missed, undecided)
     passed = outcome == "passed"
     return Verdict(passed, outcome, behaviour, of_documents, reason, of_earlier, learned, retained, changes)
@@ -156,7 +163,10 @@ def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
     test = sequential_test(before, after, margin, block, of)
     of_clean = [before[key] for key in after if key in before]
     judgement = _difference(test.pair, margin, setting, test.outcome)
-    return replace(judgement, of=test.total, differ=test.pair.differ, before=sum(of_clean) / len(of_clean))
+    judgement = replace(judgement, of=test.total, differ=test.pair.differ, before=sum(of_clean) / len(of_clean))
+    if judgement.passed and cannot_be_missed(vars(judgement)):
+        judgement = replace(judgement, passed=False, unsure=True)
+    return judgement
 
 
 def judge_knowledge(

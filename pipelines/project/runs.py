@@ -149,6 +149,7 @@ class PastCycle:
     corpus: str  # hash
     questions: Path | None
     knowledge: float  # score of the recovered checkpoint
+    evaluation: int | None = None  # id of the evaluation that has its items
 
 
 def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
@@ -167,5 +168,6 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
         questions = relocate(project.home, Path(inputs.questions)) if inputs.questions else None
         knowledge = cycle.recovered.scores.get("knowledge")
         score = (knowledge.value if knowledge else None) or 0.0  # 0 if only bits per byte were measured
-        past.append(PastCycle(cycle.number, recovered.id, inputs.corpus, questions, score))
+        evaluation = knowledge.evaluation if knowledge else None
+        past.append(PastCycle(cycle.number, recovered.id, inputs.corpus, questions, score, evaluation))
     return past

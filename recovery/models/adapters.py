@@ -46,6 +46,13 @@ def create(causal: Any, base: str, adapter: Adapter) -> Any:
         return _record_base(base, get_peft_model(causal, config))
 
 
+def adapter_size(causal: Any, rank: int) -> int:
+    """The parameters of a new adapter, which is added to a model without weights."""
+    with warnings.catch_warnings(action="ignore"):  # of patterns for experts that a family names otherwise
+        adapted = create(causal, "", Adapter(rank))
+    return sum(p.numel() for name, p in adapted.named_parameters() if ".lora_" in name)
+
+
 def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     from peft import PeftModel
 

@@ -24,7 +24,8 @@ DOCUMENT_ENDS = (  # as pre-training corpora are joined with
 )
 REPLY = "Certainly"
 THINK_START, THINK_END = "<think>", "</think>"
-THINK_PREFIX = re.compile(rf"{THINK_START}(\s*{THINK_END})?\s*\Z")
+# What a prompt may end with: thinking that it begins, or leaves empty; the second form is Gemma 4's.
+THINK_PREFIX = re.compile(rf"({THINK_START}(\s*{THINK_END})?|<\|channel>thought\s*<channel\|>)\s*\Z")
 DATE = datetime(2024, 7, 26)  # what templates print as today's date: a run has to read the same prompts on any day
 Message = dict[str, Any]  # its role and content; turns with tool calls have further fields
 USER: Message = {"role": "user", "content": "Name a metal."}

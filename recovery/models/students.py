@@ -26,6 +26,7 @@ from recovery.samples import Batch
 FORMAT = 1
 PARTIAL = ".partial"  # of what is being written
 HEAD_CHECK_TOKENS = 8
+RANDOM = ("dropout", "pdrop", "jitter_noise")  # in the names of what models draw in training only
 
 
 @dataclass
@@ -179,7 +180,10 @@ def load_chat(reference: str) -> Chat:
     folder = Path(reference)
     name, revision = name_and_revision(_folder_with(reference, "tokenizer_config.json"))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, trust_remote_code=False)
+        # Mistral's own tokenizer, where vLLM has installed it, has no chat template that could be read.
+        tokenizer = AutoTokenizer.from_pretrained(
+            name, revision=revision, trust_remote_code=False, mistral_format=False
+        )
     except Exception as error:  # of any kind: tokenizers raises Exception itself for a file of a newer version
         raise _cannot_load("tokenizer", reference, error) from error
     if len(tokenizer) < 16:  # transformers' default if the tokenizer's files are missing
@@ -231,11 +235,15 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
             "Convert the model with transformers' save_pretrained first."
         )
     refuse_quantised(reference)
+    # Gemma 2 caps the scores of its attention, which torch's own attention cannot do.
+    is_capped = getattr(config_of(reference).get_text_config(), "attn_logit_softcapping", None) is not None
+    attention = {"attn_implementation": "eager"} if is_capped else {}
     try:
         causal, loading = AutoModelForCausalLM.from_pretrained(
             name,
             revision=revision,
             dtype=dtype,
+            **attention,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
@@ -367,15 +375,15 @@ def checkpoint_metadata(folder: str | Path) -> dict[str, Any]:
 
 
 def disable_dropout(model: Any) -> None:
-    """Set every dropout to zero: with dropout, a student would differ from itself as teacher, and resumed runs from
-    uninterrupted ones."""
+    """Set every dropout and the noise of routers to zero: with them, a student would differ from itself as teacher,
+    and resumed runs from uninterrupted ones."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):  # Falcon reads its config at every step
-            # The names differ by family: attn_dropout_p, resid_pdrop, …
+            # The names differ by family: attn_dropout_p, resid_pdrop, router_jitter_noise, …
             for name, value in list(getattr(holder, "__dict__", {}).items()):
-                if isinstance(value, float) and ("dropout" in name or "pdrop" in name):
+                if isinstance(value, float) and any(part in name for part in RANDOM):
                     setattr(holder, name, 0.0)
 
 

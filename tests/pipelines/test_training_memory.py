@@ -23,8 +23,9 @@ from pipelines.training_memory import (
     training_memory,
 )
 from recovery.errors import RecoverError
+from recovery.models import adapters
 from recovery.models.adapters import Adapter
-from recovery.models.students import load_student
+from recovery.models.students import load_student, model_without_weights
 from tests.models import save_tiny
 from tests.real_shapes import save_config
 
@@ -216,6 +217,8 @@ def test_other_families_have_a_shape(tmp_path: Path) -> None:
     assert (gpt2.inner, gpt2.key_value, gpt2.vocabulary) == (256, 64, 300)
     assert gpt2.adapter(1) == 2 * (64 + 192 + 64 + 64 + 64 + 256 + 256 + 64)
     assert experts.inner == 2 * 32  # those that a token uses
+    causal = adapters.create(model_without_weights(str(tmp_path / "moe")), "", Adapter(rank=4))
+    assert experts.adapter(4) == sum(p.numel() for p in causal.parameters() if p.requires_grad), "with all experts"
 
 
 def test_processor_use_is_since_the_last_reading_and_memory_use_is_current() -> None:

@@ -3,10 +3,12 @@ from dataclasses import replace
 
 import pytest
 
+from db.next_attempt import Attempt, advise
 from db.tables import RunInputs
 from db.verdict_lines import measure_lines
 from evals.results import Item, Metric, Result
 from pipelines.cycle import Answer, Cycle
+from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import (
     OtherResults,
@@ -19,6 +21,7 @@ from pipelines.gate.verdict import (
 )
 from pipelines.job import Job
 from pipelines.project.project import Project
+from pipelines.project.runs import PastCycle
 from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError
 from tests.pipelines.project.checkpoints import record_checkpoint
@@ -63,6 +66,18 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
     assert verdict.headline("not promoted") == "Not promoted: instruction following is not decided."
     would_decide = f"about {verdict.behaviour.needed} prompts would decide it (20 were used)"
     assert measure_lines(verdict.as_dict())[0].details == ("20 prompts", would_decide)
+
+
+@pytest.mark.parametrize("followed", [0, 8, 16])
+def test_a_clean_model_that_follows_no_more_than_it_may_lose_decides_nothing(followed: int) -> None:
+    """Its replies may have been cut in the middle of their thinking; a ruined model would do as well."""
+    clean = result([i < followed for i in range(541)])
+    verdict = judge(Gate(), clean, result([False] * 541))
+    assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
+    assert "no loss could be seen" in measure_lines(verdict.as_dict())[0].details[1]
+    assert advise(verdict.as_dict(), Attempt({"distill": {"recipe": "opd", "steps": 40}}, 40, 40)) is None
+    assert judge(Gate(behaviour_margin=0.99), clean, clean).passed, "the limit is switched off"
+    assert judge(Gate(), result([i < 17 for i in range(541)]), result([False] * 541)).outcome != "passed"
 
 
 def test_a_loss_at_the_margin_is_not_to_be_decided_with_more_items() -> None:
@@ -154,15 +169,6 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
     assert lost.as_dict()["earlier"]["2"]["passed"] is False
 
 
-def test_knowledge_must_be_retained() -> None:
-    same = result([True] * 200)
-    knowledge = result([True] * 90 + [False] * 10, "closed_book", "knowledge")
-    assert judge(Gate(), same, same, OtherResults(knowledge, 0.9)).passed
-    lost = judge(Gate(), same, same, OtherResults(knowledge, 0.96))
-    assert not lost.passed
-    assert lost.knowledge.limit == pytest.approx(0.912)
-
-
 @pytest.mark.parametrize(
     ("clean", "best", "learned"),
     [(0.0, 0.0, False), (0.1, 0.1, False), (0.2, 0.1, False), (0.0, 0.1, True), (None, 0.0, None)],
@@ -223,6 +229,19 @@ def test_a_graded_task_is_rejected_at_the_first_measurement(project: Project, mo
     with pytest.raises(RecoverError, match="are graded"):
         Cycle(project, job).recover(project.clean)
     assert stages == ["measure/clean"]
+
+
+def test_knowledge_of_an_earlier_cycle_is_compared_on_questions_asked_both_times(project: Project) -> None:
+    """Its verdict left out the fifth that probes had used, by chance the hardest ones."""
+    asked_then, asked_now = [True] * 60 + [False] * 20, [True] * 60 + [False] * 40
+    record_checkpoint(project, project.tracker.open_cycle(project.id)[0], 1)
+    checkpoint = project.resolve("cycle:1")
+    store_results(project, checkpoint, None, "key", [result(asked_then, "closed_book", "knowledge")])
+    (stored,) = project.reader.evaluations(checkpoint.id)
+    past = PastCycle(1, checkpoint.id, "corpus", None, 0.75, stored.id)
+    now, then = Cycle(project, Job("distill", Settings()))._now_and_then(result(asked_now, "cycle:1", "earlier"), past)
+    assert (now.headline.value, now.headline.n, then) == (0.75, 80, 0.75)
+    assert judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(earlier={1: (now, then)})).passed
 
 
 def knew(passes: list[bool], task: str) -> Result:

@@ -43,7 +43,10 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
         chat(last_two_turns).conversation(CONVERSATION)
 
 
-@pytest.mark.parametrize("template", [THINKING, CHATML + "{% if add_generation_prompt %}<think>\n{% endif %}"])
+GEMMA_4 = CHATML + "{% if add_generation_prompt and not enable_thinking %}<|channel>thought\n<channel|>{% endif %}"
+
+
+@pytest.mark.parametrize("template", [THINKING, CHATML + "{% if add_generation_prompt %}<think>\n{% endif %}", GEMMA_4])
 def test_a_template_may_begin_the_thinking_in_a_prompt(template: str) -> None:
     tokens, targets = chat(template).conversation(CONVERSATION)
     assert (tokens, targets) == chat().conversation(CONVERSATION)
@@ -136,35 +139,21 @@ def chat_of(family: Family) -> Chat:
 
 @families
 def test_the_separator_is_the_one_of_pre_training_and_ends_replies_like_every_end_of_a_turn(family: Family) -> None:
-    chat = chat_of(family)
+    chat, without_generation_config = chat_of(family), Chat.from_tokenizer(family.tokenizer())
     assert names(chat, frozenset({chat.separator})) == {family.separator}
     assert document_ends(chat.tokenizer) == (chat.separator,)
-    assert names(chat, chat.eos_ids) == family.turn_ends | {family.separator}
-
-
-@families
-def test_the_template_tells_the_end_of_a_turn_where_there_is_no_generation_config(family: Family) -> None:
-    chat = Chat.from_tokenizer(family.tokenizer())
-    assert names(chat, chat.eos_ids) == family.turn_ends - {"<|eom_id|>"} | {family.separator}
-
-
-@families
-def test_a_document_starts_behind_the_bos_or_another_documents_end(family: Family) -> None:
-    chat = chat_of(family)
     start = family.roles["bos_token"] if family.adds_bos else family.separator
     assert names(chat, frozenset({chat.document_start})) == {start}
+    assert names(chat, chat.eos_ids) == family.turn_ends | {family.separator}
+    of_the_template = family.turn_ends - {"<|eom_id|>"} | {family.separator}
+    assert names(chat, without_generation_config.eos_ids) == of_the_template
 
 
 @families
-def test_the_text_of_a_reply_has_no_stop_token(family: Family) -> None:
+def test_the_text_of_a_reply_has_no_stop_token_but_may_name_the_end_of_a_turn(family: Family) -> None:
     chat = chat_of(family)
     reply = chat.tokenizer.encode("hello", add_special_tokens=False)
     assert {chat.text([*reply, end]) for end in chat.eos_ids} == {"hello"}
-
-
-@families
-def test_a_reply_that_names_the_end_of_a_turn_goes_on_behind_it(family: Family) -> None:
-    chat = chat_of(family)
     end = chat.tokenizer.decode([turn_end(chat.tokenizer)])
     tokens, _ = chat.conversation(exchange("How does a turn end?", f"With {end}, as every turn does."))
     assert chat.tokenizer.decode(tokens).endswith(f"With {end}, as every turn does.{end}")

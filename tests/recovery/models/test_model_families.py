@@ -95,6 +95,20 @@ def test_a_family_with_unsupported_logits_is_refused(
         load_student(str(tmp_path), dtype="auto", frozen=True)
 
 
+def test_attention_is_capped_where_the_family_caps_it(tmp_path: Path) -> None:
+    options = {"sliding_window": 16, "attn_logit_softcapping": 0.1}
+    model = tiny("gemma2", **options, attn_implementation="eager")
+    for weights in (p for name, p in model.named_parameters() if "q_proj" in name or "k_proj" in name):
+        torch.nn.init.normal_(weights)  # so that scores are beyond the cap
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    tokens, student = torch.randint(3, 64, (2, 12)), load_student(str(tmp_path), frozen=True)
+    with torch.no_grad():
+        torch.testing.assert_close(student.causal(tokens).logits, model(tokens).logits)
+        student.causal.set_attn_implementation("sdpa")
+        assert not torch.allclose(student.causal(tokens).logits, model(tokens).logits, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("family", "options"),
     [
@@ -103,6 +117,7 @@ def test_a_family_with_unsupported_logits_is_refused(
         ("seed_oss", {"residual_dropout": 0.5}),
         ("starcoder2", {"residual_dropout": 0.5, "embedding_dropout": 0.5}),
         ("falcon", {"hidden_dropout": 0.5, "head_dim": None}),
+        ("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.1, "head_dim": None}),
     ],
 )
 def test_dropout_is_disabled_in_training(family: str, options: dict[str, Any], tmp_path: Path) -> None:
