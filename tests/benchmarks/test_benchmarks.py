@@ -20,11 +20,9 @@ from benchmarks import (
     precision,
     tracker,
 )
-from db.engine import open_database
-from db.tracker import Tracker
 from pipelines.project.project import Project
 from studies.entries import decode
-from tests.db.seeded import seed
+from tests.db.seeded import seeded_database
 from tests.models import save_tiny
 
 IFEVAL_LINE = json.dumps(
@@ -115,10 +113,7 @@ def test_precisions_agree_where_the_engine_computes_in_float32(tmp_path: Path) -
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    engine = open_database(tmp_path / ".recover" / "recover.db")
-    with Tracker(engine) as tracker:
-        seed(tracker, str(tmp_path.resolve()), steps=3)
-    engine.dispose()
+    seeded_database(tmp_path / ".recover" / "recover.db", name=str(tmp_path.resolve()), steps=3)
     (tmp_path / ".recover" / "name").write_text(str(tmp_path.resolve()), encoding="utf-8")
     return tmp_path
 

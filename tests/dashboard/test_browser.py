@@ -40,7 +40,8 @@ def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tm
         (file.as_uri(), "main", "arithmetic"),
     )
     for address, table, text in places:
-        page = visit(address, width=width).page
+        session = visit(address, width=width)
+        page = session.page
         expect(page.locator("#first")).to_have_count(0)  # the first paint, which is replaced with what is opened in it
         measures = page.locator(".measures")
         for scores in ("0.925 → 0.225 → 0.800", "0.050 → 0.950 → 0.900", "0.800 → 0.850", "0.850 → 0.400 → 0.700"):
@@ -50,6 +51,9 @@ def test_overview_cycle_and_report_show_all_four_measures(url, visit, reader, tm
         expect(page.get_by_text("10 lost, none gained")).to_be_visible()
         expect(page.locator(table)).to_contain_text(text)
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0], "nothing sticks out"
+    for name in ("over-time", "plane", "curves"):  # of the report, which is open last
+        expect(page.locator(f"[data-chart={name}] .scatterlayer .trace")).not_to_have_count(0)
+    assert session.hosts == {""}, "a report fetches nothing"
 
 
 def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tracker, written, serving, visit):
@@ -61,16 +65,6 @@ def test_an_open_page_follows_the_record_and_stays_the_same_otherwise(tracker, w
     page.evaluate("document.querySelector('#over-time .js-plotly-plot').dataset.same = 'yes'")
     page.wait_for_timeout(6_000)
     expect(page.locator("#over-time [data-same]")).to_have_count(1)
-
-
-def test_a_report_draws_its_charts_without_a_server(reader, tmp_path, visit):
-    (project,) = reader.projects()
-    file = tmp_path / "report.html"
-    file.write_text(report(reader, project, 2), encoding="utf-8")
-    session = visit(file.as_uri())
-    for name in ("over-time", "plane", "curves"):
-        expect(session.page.locator(f"[data-chart={name}] .scatterlayer .trace")).not_to_have_count(0)
-    assert session.hosts == {""}, "nothing is fetched"
 
 
 def test_a_chart_keeps_its_zoom_when_the_record_grows(tracker, written, serving, visit, seeded):
@@ -87,9 +81,6 @@ def test_a_chart_keeps_its_zoom_when_the_record_grows(tracker, written, serving,
     expect(page.get_by_role("heading", level=1)).to_contain_text("Cycle 4 is under way")
     page.wait_for_function("document.querySelector('#over-time .js-plotly-plot').layout.xaxis.ticktext.length === 4")
     assert page.evaluate(RANGE) == zoomed
-
-
-pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

@@ -140,19 +140,3 @@ def unmade(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in LOOK_UP], ids=page_id)
 def test_files_and_folders_of_examples_are_made_or_are_the_readers_own(page: Path) -> None:
     assert not unmade(page), "make it in an example above, or list it in CONTRIBUTING.md as one of the reader's own"
-
-
-def test_what_nothing_makes_and_what_nothing_proves_is_found(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    table = "| a | b | c |\n|---|---|---|\n| x | 0.12 | 0.34 |\n| y | 0.56 | 0.78 |\n"
-    page.write_text(
-        f"# Title\n\nText.\n\n## Part\n\n{table}\nTry `recover eval ./gone --docs made/docs --to ./made`.\n"
-    )
-    assert unmade(page) == ["./gone"]
-    whole = sections(page)
-    assert reports_a_measurement(next(tables(whole[2].text)))
-    assert has_evidence(page, in_context(whole, 2))
-    assert not has_evidence(page, table)
-    assert not has_evidence(page, f"{table}\n[See](page.md#other) and `distill.steps`.\n")
-    assert has_evidence(page, f"{table}\n[See](page.md#part)\n")
-    assert not reports_a_measurement("| n | d |\n|---|---|\n| `a.b` | 0.03 |\n| `a.c` | 0.04 |".splitlines())

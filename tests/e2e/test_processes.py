@@ -30,25 +30,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Res
     return completed.data, read_results(folder)
 
 
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [
-        pytest.param(2, 1, marks=pytest.mark.slow),
-        pytest.param(1, 2, marks=pytest.mark.release),
-        pytest.param(2, None, marks=pytest.mark.release),
-    ],
-)
+@pytest.mark.slow
 def test_the_number_of_processes_changes_neither_losses_nor_verdict(
-    tmp_path: Path, alone: tuple[dict[str, Any], Results], first: int, then: int | None
+    tmp_path: Path, alone: tuple[dict[str, Any], Results]
 ) -> None:
     make_world(4241, size="quick").write(tmp_path)
-    if then is None:
-        completed = recover(tmp_path, *cycle(first))
-    else:
-        code, stderr = interrupt_at("  step 3/5", tmp_path, *cycle(first))
-        assert code == 130, stderr
-        completed = recover(tmp_path, "resume", "--processes", then)
-        assert "Going on at step" in completed.stderr
+    code, stderr = interrupt_at("  step 3/5", tmp_path, *cycle(2))
+    assert code == 130, stderr
+    completed = recover(tmp_path, "resume", "--processes", 1)
+    assert "Going on at step" in completed.stderr
     assert completed.exit_code in (0, 3), completed.stderr
     data, results = alone
     assert losses(read_results(tmp_path)) == pytest.approx(losses(results), abs=1e-4)

@@ -44,15 +44,6 @@ def drift(current: Student, clean: Clean, new_task: list[Sample] | None = None) 
     return measure_drift(current, clean, engine, PROMPTS, data="own", new_task=new_task or [], max_new_tokens=24)
 
 
-def test_a_model_has_no_drift_from_itself_and_another_has(clean: Student, moved: Student) -> None:
-    teacher = FrozenTeacher(clean.path)
-    for name in ("kl_from_clean", "kl_to_clean"):
-        assert drift(clean, teacher).metrics[name].value == pytest.approx(0.0, abs=1e-6)
-    result = drift(moved, teacher)
-    assert result.metrics["kl_from_clean"].value > 0.1
-    assert (result.suite, result.task, len(result.items)) == ("drift", "drift", 24)
-
-
 def test_the_kl_is_the_sum_over_the_vocabulary(clean: Student, moved: Student) -> None:
     rows = [Sample([5, 9, 30, 41, 7], [False, False, True, True, True]), Sample([8, 61, 12], [False, True, False])]
     from_clean, to_clean = [], []

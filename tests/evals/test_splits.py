@@ -18,34 +18,30 @@ def keys(results: list[Result]) -> dict[str, set[str]]:
     return {result.task: set(result.passed_by_key()) for result in results}
 
 
-def test_a_key_is_always_in_the_same_split() -> None:
-    assert [split_of(str(i)) for i in range(8)] == [split_of(str(i)) for i in range(8)]
+def test_a_fifth_of_the_keys_is_in_the_probe() -> None:
     splits = [split_of(str(i)) for i in range(5000)]
     assert 0.18 < splits.count("probe") / 5000 < 0.22
 
 
-def test_the_splits_of_every_lab_task_are_disjoint() -> None:
-    probe, final = (keys(measure(fake_subject("a"), limit=40, suites=LAB, split=split)) for split in ("probe", "final"))
-    assert probe.keys() == final.keys() == {"ifeval", "refusals", "closed_book", "arithmetic", "own_world"}
-    for task in probe:
-        assert probe[task].isdisjoint(final[task]), task
-        assert len(probe[task]) == len(final[task]) == 40, task
-
-
-def test_the_splits_of_the_users_items_are_disjoint_and_complete(tmp_path: Path) -> None:
+def test_the_splits_of_the_labs_and_of_the_users_items_are_disjoint_and_complete(tmp_path: Path) -> None:
+    lab = {split: keys(measure(fake_subject("a"), limit=40, suites=LAB, split=split)) for split in ("probe", "final")}
+    assert lab["probe"].keys() == {"ifeval", "refusals", "closed_book", "arithmetic", "own_world"}
+    assert {len(found) for splits in lab.values() for found in splits.values()} == {40}
     questions, checks = tmp_path / "q.jsonl", tmp_path / "mine.jsonl"
     questions.write_text("\n".join(json.dumps({"question": f"What is {i}?", "answer": str(i)}) for i in range(60)))
     checks.write_text(
         "\n".join(json.dumps({"prompt": f"Say {i}.", "checks": [{"contains": str(i)}]}) for i in range(60))
     )
-    results = {
+    own = {
         split: keys(measure(fake_subject("3"), questions=questions, suites={"behaviour": str(checks)}, split=split))
         for split in ("probe", "final", "all")
     }
+    for splits in (lab, own):
+        assert splits["probe"].keys() == splits["final"].keys()
+        assert all(splits["probe"][task].isdisjoint(splits["final"][task]) for task in splits["probe"])
     for task in ("closed_book", "mine"):
-        assert results["probe"][task].isdisjoint(results["final"][task])
-        assert results["probe"][task] | results["final"][task] == results["all"][task]
-        assert len(results["all"][task]) == 60
+        assert own["probe"][task] | own["final"][task] == own["all"][task]
+        assert len(own["all"][task]) == 60
 
 
 def test_the_split_is_in_the_settings_and_all_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:

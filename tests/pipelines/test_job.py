@@ -13,11 +13,17 @@ from pipelines.job import Job, unfinished_jobs
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
-from pipelines.teacher_choice import BASE, Model
+from pipelines.teacher_choice import BASE, NAMED, ByDomain, Model, Served, TeacherChoice, named_checkpoints
 from recovery.errors import RecoverError
 
 SHARES = st.floats(0, 0.4)
-IDS = st.none() | st.integers(1, 9)
+IDS = st.integers(1, 9)
+TEACHERS: st.SearchStrategy[TeacherChoice[int]] = st.one_of(
+    st.sampled_from([BASE, *NAMED.values()]),
+    st.builds(Model, IDS),
+    st.builds(ByDomain, IDS, st.dictionaries(st.text(min_size=1), IDS, min_size=1)),
+    st.builds(Served, st.text(min_size=1)),
+)
 SETTINGS = st.builds(
     lambda answers, texts, earlier, warm_start, rank, beta, epochs: apply_overrides(
         Settings(lora_rank=rank),
@@ -67,9 +73,14 @@ def test_a_file_that_is_no_job_is_a_one_sentence_error(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
-@given(SETTINGS, IDS, IDS, IDS, st.booleans(), st.sampled_from(["cycle", "repair"]))
+@given(SETTINGS, st.none() | IDS, st.none() | IDS, TEACHERS, st.booleans(), st.sampled_from(["cycle", "repair"]))
 def test_json_round_trip(
-    settings: Settings, start: int | None, student: int | None, teacher: int | None, has_prompts: bool, command: str
+    settings: Settings,
+    start: int | None,
+    student: int | None,
+    teacher: TeacherChoice[int],
+    has_prompts: bool,
+    command: str,
 ) -> None:
     home = Path("/home/ada/project/.recover")
     file = home / "questions" / "q.jsonl"
@@ -83,11 +94,13 @@ def test_json_round_trip(
         corpus=snapshot(home) if start else None,
         start=start,
         student=student,
-        teacher=Model(teacher) if teacher else BASE,
+        teacher=teacher,
         prompts=home / "cache" / "prompts.jsonl" if has_prompts else None,
     )
-    assert Job.from_json(json.loads(json.dumps(job.as_json())), home) == job
-    assert job.checkpoints == {id for id in (start, student, teacher) if id}
+    values = json.loads(json.dumps(job.as_json()))
+    assert Job.from_json(values, home) == job
+    assert isinstance(values["teacher"]["kind"], str)
+    assert job.checkpoints == {id for id in (start, student, *named_checkpoints(teacher)) if id}
 
 
 def test_files_of_a_project_that_was_moved_are_located_in_its_new_folder(tmp_path: Path) -> None:

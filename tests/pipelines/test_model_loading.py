@@ -20,7 +20,7 @@ from recovery.states import FixedRows
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
-from tests.pipelines.training.test_stage_teachers import checkpoint
+from tests.pipelines.training.test_stage_context import checkpoint
 from tests.recovery.engines.small_server import SmallServer, serving
 
 

@@ -86,14 +86,9 @@ def test_a_dry_run_prints_one_setting_a_line_and_leaves_nothing(docs: Path, tmp_
 @pytest.mark.parametrize(
     ("command", "option", "value"),
     [
-        ("midtrain", "--set", "midtrian.rows=4"),
         ("cycle", "--questions", "invalid.jsonl"),
-        ("cycle", "--prompts", "missing.jsonl"),
         ("cycle", "--ifeval-data", "invalid.jsonl"),
         ("cycle", "--recipe", "grpo"),
-        ("midtrain", "--docs", "empty"),
-        ("cycle", "--teacher", "missing"),
-        ("midtrain", "--mix", "nonsense"),
         ("midtrain", "--base", "no-tokenizer"),
         ("questions", "--out", "docs/questions.jsonl"),
         ("questions", "--out", "invalid.jsonl/questions.jsonl"),
@@ -101,7 +96,6 @@ def test_a_dry_run_prints_one_setting_a_line_and_leaves_nothing(docs: Path, tmp_
 )
 def test_refused_commands_create_no_project(docs: Path, tmp_path: Path, command: str, option: str, value: str) -> None:
     (tmp_path / "invalid.jsonl").write_text("no JSON")
-    (tmp_path / "empty").mkdir()
     (tmp_path / "no-tokenizer").mkdir()
     shutil.copy(BASE / "config.json", tmp_path / "no-tokenizer")
     before = sorted(tmp_path.iterdir())

@@ -56,7 +56,6 @@ WITH_DOCUMENTS = replace(JOB, corpus=CorpusSnapshot(Path("docs"), "0" * 64, 3, P
         ("--set", "distill.temperature=2", "The recipe opd needs rollouts at temperature 1."),
         ("--set", "report_to=nonsense", "The setting report_to must be none, wandb, trackio or tensorboard"),
         ("--prompts", "no-user.jsonl", 'no-user.jsonl has no "prompt"'),
-        ("--docs", "missing", "There is no file or folder missing."),
     ],
 )
 def test_a_refused_repair_says_why_and_creates_no_project(

@@ -1,12 +1,9 @@
-import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.job import Job
-from pipelines.settings.schema import Settings
 from pipelines.teacher_choice import (
     BASE,
     NAMED,
@@ -22,14 +19,7 @@ from pipelines.teacher_choice import (
 )
 from recovery.errors import RecoverError
 
-IDS = st.integers(1, 99)
 NAMES = st.text("abcxyz-:/.0", min_size=1)
-CHOICES_OF_JOBS: st.SearchStrategy[TeacherChoice[int]] = st.one_of(
-    st.sampled_from([BASE, *NAMED.values()]),
-    st.builds(Model, IDS),
-    st.builds(ByDomain, IDS, st.dictionaries(st.text(min_size=1), IDS, min_size=1)),
-    st.builds(Served, st.text(min_size=1)),
-)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +69,6 @@ def test_what_names_no_teachers_is_refused(value: str, message: str) -> None:
     with pytest.raises(RecoverError) as refused:
         parse_teacher(value)
     assert message in str(refused.value)
-
-
-@given(CHOICES_OF_JOBS)
-def test_json_round_trip(teacher: TeacherChoice[int]) -> None:
-    values = json.loads(json.dumps(Job("distill", Settings(), teacher=teacher).as_json()))
-    assert Job.from_json(values, Path()).teacher == teacher
-    assert isinstance(values["teacher"]["kind"], str)
 
 
 def test_a_job_has_the_ids_of_what_was_named() -> None:

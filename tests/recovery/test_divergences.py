@@ -2,9 +2,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from recovery.divergences import ClipMode, clipped_divergence, entropy, reverse_kl
@@ -23,42 +20,13 @@ def test_a_token_of_zero_student_probability_adds_nothing_to_the_reverse_kl() ->
     assert float(entropy(student)) == pytest.approx(math.log(2))
 
 
-BETAS = st.sampled_from([0.0, 0.3, 0.5, 1.0])
 MODES: list[ClipMode] = ["zero", "scale"]
-
-
-def reference(logits: Tensor, teacher: Tensor, beta: float, clip: float, mode: str) -> Tensor:
-    """The loss of each position, token by token of the vocabulary, as the published implementations write it."""
-    ours, theirs = F.log_softmax(logits, -1), F.log_softmax(teacher, -1)
-    if beta == 0.0:
-        terms = F.kl_div(ours, theirs, reduction="none", log_target=True)
-    elif beta == 1.0:
-        terms = F.kl_div(theirs, ours, reduction="none", log_target=True)
-    else:
-        mixture = torch.log(beta * theirs.exp() + (1 - beta) * ours.exp())
-        terms = beta * F.kl_div(mixture, theirs, reduction="none", log_target=True)
-        terms = terms + (1 - beta) * F.kl_div(mixture, ours, reduction="none", log_target=True)
-    if mode == "zero":
-        return torch.stack([sum(min(term, torch.tensor(clip)) for term in row) for row in terms])  # type: ignore[arg-type, type-var]
-    losses = terms.sum(-1)
-    return torch.stack([loss * min(1.0, clip / float(loss.detach())) for loss in losses])
 
 
 def problem(seed: int, spread: float = 3.0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     logits, teacher = (spread * torch.randn(4, 7, generator=generator, dtype=torch.float64) for _ in range(2))
     return logits.requires_grad_(), teacher
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 500), beta=BETAS, clip=st.sampled_from([0.01, 0.05, 0.5, 1e9]), mode=st.sampled_from(MODES))
-def test_values_and_gradients_are_those_of_the_reference(seed: int, beta: float, clip: float, mode: ClipMode) -> None:
-    logits, teacher = problem(seed)
-    ours, _ = clipped_divergence(logits.log_softmax(-1), teacher.log_softmax(-1), beta, clip, mode)
-    expected = reference(logits, teacher, beta, clip, mode)
-    torch.testing.assert_close(ours, expected)
-    (our_grad,), (expected_grad,) = (torch.autograd.grad(loss.sum(), logits) for loss in (ours, expected))
-    torch.testing.assert_close(our_grad, expected_grad)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -7,18 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student
 from recovery.objectives import Divergence, Objective, SampledGradient
-from recovery.resume_state import load_progress, save_progress
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import Prompt, Rollouts
+from recovery.states import Prompt
 from recovery.teachers import SHARED_CONTEXT, EmaTeacher, FrozenTeacher, InContext, LiveTeacher, RouterTeacher
 from recovery.telemetry import flops_of_step
-from recovery.train import Plan, TrainState, train
+from recovery.train import Plan
 from tests.gradients import UNCLIPPED, gradient_of_step
 from tests.models import save_tiny
 
@@ -149,35 +147,6 @@ def test_a_self_teacher_leaves_the_students_gradient_intact(tmp_path: Path, kind
         gradients.append(gradient_of_step(student, ROWS, signal, Divergence(), plan))
     assert gradients[0].norm() > 1e-3
     assert torch.equal(*gradients)
-
-
-@pytest.mark.parametrize("stop", [1, 3])
-def test_a_resumed_run_with_an_average_ends_with_the_same_bits(tmp_path: Path, stop: int) -> None:
-    plan = Plan(6, 1e-2, warmup=2, decay="cosine")
-
-    def start() -> tuple[Student, Rollouts, EmaTeacher, TrainState]:
-        student = load_student(str(save_tiny(tmp_path / "student", seed=1)))
-        prompts = [Prompt(f"{i}", student.chat.prompt(f"say {i}"), None, [5 + i] * 9) for i in range(6)]
-        states = Rollouts(prompts, TransformersEngine(student), rows=6, max_new_tokens=6)
-        return student, states, EmaTeacher(student, 0.5), TrainState.start(student, plan)
-
-    def run(student: Student, states: Rollouts, teacher: EmaTeacher, state: TrainState, last: int) -> None:
-        for record in train(student, states, TeacherSignal(teacher), Divergence(), plan, state):
-            teacher.move()
-            save_progress(tmp_path / "progress", student, state, average=teacher)
-            if record.step == last:
-                return
-
-    whole, *rest = start()
-    run(whole, *rest, last=5)
-    run(*start(), last=stop)
-    resumed, states, teacher, state = start()
-    assert load_progress(tmp_path / "progress", resumed, state, teacher) is not None
-    assert state.step == stop + 1
-    run(resumed, states, teacher, state, last=5)
-    ours, theirs = whole.model.state_dict(), resumed.model.state_dict()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert all(torch.equal(a, b) for a, b in zip(rest[1]._weights().values(), teacher._weights().values(), strict=True))
 
 
 @pytest.mark.parametrize("decay", [1.0, -0.1])

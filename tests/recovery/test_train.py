@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGrad
 from recovery.resume_state import load_progress, save_progress
 from recovery.samples import Sample
 from recovery.signals import Blend, Labels, Signal, TeacherSignal
-from recovery.states import Documents, FixedRows, Mixture, Prompt, Rollouts
-from recovery.teachers import FrozenTeacher
+from recovery.states import Documents, FixedRows, Mixture, Prompt, Rollouts, States
+from recovery.teachers import EmaTeacher, FrozenTeacher
+from recovery.telemetry import StepRecord
 from recovery.train import Plan, TrainState, train
 from tests.chats import exchange
 from tests.gradients import gradient_of_step
@@ -140,33 +142,45 @@ def test_a_model_whose_pad_is_its_eos_still_learns_to_stop(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("stop", [2, 3])
-@pytest.mark.parametrize("kind", ["documents", "rollouts"])
+@pytest.mark.parametrize("kind", ["documents", "rollouts", "average"])
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, kind: str, stop: int) -> None:
     teacher = TeacherSignal(FrozenTeacher(str(save_tiny(tmp_path / "t", seed=2))))
-
-    def setup(folder: Path) -> tuple[Student, object, Signal, Objective]:
-        student = tiny_student(folder, seed=1)
-        if kind == "documents":
-            return student, Documents([[5, 6, 7] * 9] * 4, end_id=0, window=8, rows=2), Labels(), CrossEntropy()
-        return student, rollouts(student, rows=8), teacher, SampledGradient(epochs=2)
-
     plan = Plan(6, 1e-2, warmup=2, decay="cosine")
-    student, states, signal, objective = setup(tmp_path / "whole")
-    list(train(student, states, signal, objective, plan))  # type: ignore[arg-type]
-    broken, states, signal, objective = setup(tmp_path / "broken")
-    state = TrainState.start(broken, plan)
-    for record in train(broken, states, signal, objective, plan, state):  # type: ignore[arg-type]
-        saved = save_progress(tmp_path / "progress", broken, state)
-        assert saved == (kind == "documents" or record.step % 2 == 1)  # two epochs per draw: never between them
+
+    def start(folder: Path) -> tuple[Student, TrainState, EmaTeacher | None, Iterator[StepRecord]]:
+        student = tiny_student(folder, seed=1)
+        state, average = TrainState.start(student, plan), EmaTeacher(student, 0.5)
+        documents = Documents([[5, 6, 7] * 9] * 4, end_id=0, window=8, rows=2)
+        kinds: dict[str, tuple[States, Signal, Objective]] = {
+            "documents": (documents, Labels(), CrossEntropy()),
+            "rollouts": (rollouts(student, rows=8), teacher, SampledGradient(epochs=2)),
+            "average": (rollouts(student, rows=8), TeacherSignal(average), Divergence()),
+        }
+
+        def steps() -> Iterator[StepRecord]:
+            for record in train(student, *kinds[kind], plan, state):
+                average.move()
+                yield record
+
+        return student, state, average if kind == "average" else None, steps()
+
+    student, _, average, steps = start(tmp_path / "whole")
+    list(steps)
+    broken, state, broken_average, steps = start(tmp_path / "broken")
+    for record in steps:
+        saved = save_progress(tmp_path / "progress", broken, state, average=broken_average)
+        assert saved == (kind != "rollouts" or record.step % 2 == 1)  # two epochs per draw: never between them
         if record.step == stop:
             break
-    resumed, states, signal, objective = setup(tmp_path / "resumed")
-    state = TrainState.start(resumed, plan)
-    assert load_progress(tmp_path / "progress", resumed, state) is not None
+    resumed, state, resumed_average, steps = start(tmp_path / "resumed")
+    assert load_progress(tmp_path / "progress", resumed, state, resumed_average) is not None
     assert state.step == (stop + 1 if saved else stop)
-    list(train(resumed, states, signal, objective, plan, state))  # type: ignore[arg-type]
+    list(steps)
     ours, theirs = student.model.state_dict(), resumed.model.state_dict()
     assert all(torch.equal(ours[k], theirs[k]) for k in ours)
+    if average and resumed_average:
+        averages = average._weights().values(), resumed_average._weights().values()
+        assert all(torch.equal(a, b) for a, b in zip(*averages, strict=True))
 
 
 def test_a_non_finite_step_is_skipped_and_three_in_a_row_end_the_run(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_the_advice_for_data_that_cannot_be_loaded_fits_a_task(
     assert str(refused.value).endswith(sentences)
 
 
-TEXTS = ["Write a poem about tulips. Use no commas.", "What is 12 + 30?", "Who founded Orlan, and when?", "Hi"]
+TEXTS = ["Write a poem about tulips. Use no commas.", "What is 12 + 30?"]
 
 
 @pytest.fixture(scope="module")
@@ -204,24 +204,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[HarnessModel, object
 
 def requests(kind: str, arguments: list[tuple]) -> list[Instance]:
     return [Instance(kind, {}, argument, i) for i, argument in enumerate(arguments)]
-
-
-def test_the_prompts_are_the_same(pair: tuple) -> None:
-    ours, theirs = pair
-    for text in TEXTS:
-        turns = [{"role": "user", "content": text}]
-        assert ours.apply_chat_template(turns) == theirs.apply_chat_template(turns)
-        assert ours.tok_encode(ours.apply_chat_template(turns)) == ours.subject.chat.prompt(text)
-
-
-@pytest.mark.parametrize("until", [[], ["e"], ["o", "\n\n"]])
-def test_the_replies_are_the_same(pair: tuple, until: list[str]) -> None:
-    ours, theirs = pair
-    options = {"until": until, "do_sample": False, "temperature": 0.0, "max_gen_toks": 40}
-    prompts = [(ours.apply_chat_template([{"role": "user", "content": text}]), dict(options)) for text in TEXTS]
-    mine = ours.generate_until(requests("generate_until", prompts))
-    assert mine == theirs.generate_until(requests("generate_until", prompts), disable_tqdm=True)
-    assert any(mine)
 
 
 def test_the_likelihoods_are_the_same(pair: tuple) -> None:

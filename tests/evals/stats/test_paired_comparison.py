@@ -80,18 +80,12 @@ def test_n_needed_items_give_the_requested_power() -> None:
     assert 0.72 < power < 0.88
 
 
-def test_without_any_difference_some_items_are_still_needed() -> None:
+def test_n_needed_without_a_difference_and_with_one_at_or_beyond_the_margin() -> None:
     assert n_needed(0.03, differ=0.0) == 99  # 0.97^99 < 5 % < 0.97^98
     assert lower_bound(99, 0, 0) > -0.03 > lower_bound(98, 0, 0)
-
-
-def test_no_number_of_items_shows_a_true_loss_to_be_smaller() -> None:
     assert n_needed(0.03, differ=0.2, difference=-0.05) is None
-
-
-def test_n_needed_with_a_margin_of_zero() -> None:
-    assert n_needed(0.0, differ=0.1, difference=0.05) == pytest.approx(260, abs=60)
     assert n_needed(0.0, differ=0.1) is None
+    assert n_needed(0.0, differ=0.1, difference=0.05) == pytest.approx(260, abs=60)
 
 
 def test_a_stricter_bound_needs_more_items() -> None:

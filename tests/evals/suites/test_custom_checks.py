@@ -149,18 +149,14 @@ def test_a_malformed_line_is_reported_by_number(tmp_path: Path, line: dict[str, 
     assert message in str(caught.value)
 
 
-def test_tasks_must_have_different_keys(tmp_path: Path) -> None:
+def test_tasks_must_have_different_keys_and_null_is_none(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
-    file.write_text("\n".join([json.dumps({"prompt": "ok", "checks": [{"json": True}]})] * 2))
+    one, other = ({"key": None, "prompt": prompt, "checks": [{"json": True}]} for prompt in ("one", "two"))
+    file.write_text(f"{json.dumps(one)}\n{json.dumps(other)}")
+    assert len({task.key for task in read_tasks(file)}) == 2
+    file.write_text(f"{json.dumps(one)}\n{json.dumps(one)}")
     with pytest.raises(RecoverError, match="key"):
         read_tasks(file)
-
-
-def test_a_key_of_null_is_none(tmp_path: Path) -> None:
-    file = tmp_path / "mine.jsonl"
-    rows = [{"key": None, "prompt": prompt, "checks": [{"json": True}]} for prompt in ("one", "two")]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    assert len({task.key for task in read_tasks(file)}) == 2
 
 
 def test_checks_of_one_task_are_one_group() -> None:

@@ -154,22 +154,14 @@ def test_all_suites_run_and_record_replacements(tmp_path: Path) -> None:
     assert "public IFEval" in results[0]["settings"]["instead_of"]
 
 
-@pytest.fixture(scope="module")
-def results_of_the_base() -> list[Result]:
+def test_the_base_is_measured_by_its_own_suites() -> None:
     base, suites = load_student(str(BASE), frozen=True), checkpoint_metadata(str(BASE))["suites"]
-    return measure(Subject(TransformersEngine(base), base.chat), limit=16, suites=suites)
-
-
-def test_the_base_is_measured_by_its_own_suites(results_of_the_base: list[Result]) -> None:
-    results = results_of_the_base
+    results = measure(Subject(TransformersEngine(base), base.chat), limit=16, suites=suites)
     tasks = [(result.suite, result.task) for result in results]
     assert ("behaviour", "ifeval") in tasks
     assert ("retention", "arithmetic") in tasks
     assert {result.data for result in results} == {"lab"}
     assert (headlines(results)["behaviour"] or 0) > 0.15
-
-
-def test_the_base_finishes_its_replies_and_refuses(results_of_the_base: list[Result]) -> None:
-    ifeval, refusals = (result for result in results_of_the_base if result.suite == "behaviour")
+    ifeval, refusals = (result for result in results if result.suite == "behaviour")
     assert ifeval.metrics["finished"].value > 0.7
     assert refusals.metrics["match"].value > 0.7

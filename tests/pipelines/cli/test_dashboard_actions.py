@@ -54,11 +54,3 @@ def test_decisions_notes_and_cancelling(project: Project) -> None:
     assert reader.cancel_requested(run)
     with pytest.raises(ActionError, match="no such checkpoint"):
         actions.promote(999, "ada", "why")
-
-
-def test_a_folder_that_is_no_model_is_not_promoted(project: Project, tmp_path: Path) -> None:
-    (tmp_path / "notes").mkdir()
-    notes = project.tracker.checkpoint(project.id, "external", str(tmp_path / "notes"))
-    with pytest.raises(ActionError, match=r"notes"):
-        dashboard_actions(project).promote(notes, "ada", "why not")
-    assert project.current.id == project.clean.id

@@ -29,9 +29,3 @@ def test_the_user_s_own_setting_stays(user_setting: dict[str, str]) -> None:
     set_thread_waiting(environment)
     use_huge_pages(environment)
     assert environment == user_setting | {"THP_MEM_ALLOC_ENABLE": "0"}
-
-
-def test_huge_pages_are_asked_for() -> None:
-    environment: dict[str, str] = {}
-    use_huge_pages(environment)
-    assert environment == {"THP_MEM_ALLOC_ENABLE": "1"}

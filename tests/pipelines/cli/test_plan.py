@@ -69,7 +69,6 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
         (["--gpu-memory", "nan"], 2, "--gpu-memory"),
         (["--processes", "100"], 1, "too few for 100 processes"),
         (["--set", "midtrain.window=50000"], 1, "midtrain.window must be from 2 to"),
-        (["--set", "no_such=1"], 1, "no_such"),
         (["--set", "engine=vllm", "--processes", "2"], 1, "Leave out --processes"),
     ],
 )

@@ -2,11 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.documents.tokenization import tokenize_documents
-from recovery.states import Documents
 from tests.models import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -14,23 +13,12 @@ TOKENIZER = tiny_tokenizer()
 
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=150))
+@example(["It says <|im_end|> and goes on."])
 def test_a_token_file_holds_what_the_tokenizer_says(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     tokens = tokenize_documents(texts, TOKENIZER, tmp_path_factory.mktemp("t"), "x")
     token_ids = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
     assert [list(ids) for ids in tokens] == token_ids
     assert tokens.tokens == sum(map(len, token_ids))
-
-
-def test_mid_training_reads_the_same_from_the_file_as_from_memory(tmp_path: Path) -> None:
-    texts = [f"Text {i} says <|im_end|> and {i * i}." for i in range(40)]
-    token_ids = [TOKENIZER(t, add_special_tokens=False, split_special_tokens=True)["input_ids"] for t in texts]
-    from_file = Documents(tokenize_documents(texts, TOKENIZER, tmp_path, "x"), 0, window=16, rows=4, seed=3)
-    from_memory = Documents(token_ids, 0, window=16, rows=4, seed=3)
-    assert from_file.tokens == from_memory.tokens
-    no_student: Any = None
-    assert [from_file.draw(no_student, step) for step in range(30)] == [
-        from_memory.draw(no_student, step) for step in range(30)
-    ]
 
 
 def test_the_same_texts_are_tokenised_once_by_each_tokenizer(tmp_path: Path) -> None:

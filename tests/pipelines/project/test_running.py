@@ -15,7 +15,6 @@ from pipelines.project import running
 from pipelines.project.project import Project
 from pipelines.project.running import (
     command_lock,
-    lock_holder,
     project_lock,
     published_progress,
     running_command,
@@ -49,15 +48,6 @@ def test_a_second_command_learns_who_holds_the_lock_and_a_killed_process_release
     with project_lock(tmp_path, "x"):
         assert "x" in (tmp_path / "lock.json").read_text()
     assert not (tmp_path / "lock.json").exists()
-
-
-def test_the_holder_is_known_while_it_holds_the_lock(tmp_path: Path) -> None:
-    assert lock_holder(tmp_path) is None
-    with project_lock(tmp_path, "recover cycle"):
-        update_holder(tmp_path, job="abc")
-        holder = lock_holder(tmp_path)
-        assert (holder.command, holder.job) == ("recover cycle", "abc")
-    assert lock_holder(tmp_path) is None
 
 
 def test_progress_that_cannot_be_stored_is_said_once(

@@ -98,12 +98,9 @@ def test_prefixes_are_from_all_documents_and_reproducible(corpora: list[CorpusSn
     assert len({len(prefix.split()) for prefix in prefixes}) > 5
 
 
-def test_there_are_no_more_prefixes_than_passages(corpora: list[CorpusSnapshot]) -> None:
+def test_there_are_no_more_prefixes_than_long_passages(corpora: list[CorpusSnapshot], tmp_path: Path) -> None:
     assert len(document_prefixes(corpora, 1000, seed=0)) == 40
     assert document_prefixes([], 10, seed=0) == []
-
-
-def test_short_passages_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("Too short.")
     assert document_prefixes([save_snapshot(tmp_path / "home", read_corpus(tmp_path / "docs"))], 5, seed=0) == []

@@ -1,16 +1,28 @@
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from db.tables import Checkpoint
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.job import Job
-from pipelines.model_loading import load_trained
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
+from pipelines.synthetic.prompts import ChatPrompt, parse_prompt
 from pipelines.teacher_choice import BASE, ByDomain, Itself, Model, Router, Served, TeacherChoice
-from pipelines.training.stage_context import SEEDS_PER_CYCLE, Stage
+from pipelines.training.stage_context import SEEDS_PER_CYCLE, Stage, Teachers
 from recovery.errors import RecoverError
+from recovery.models.adapters import Adapter
+from recovery.models.students import Student, load_chat, load_student, save_student
+from recovery.samples import Batch, Sample
+from recovery.server_teacher import ServerTeacher
+from recovery.states import Prompt
+from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, RouterTeacher, Teacher
 from tests.models import save_tiny
+from tests.recovery.engines.small_server import SmallServer, serving
 
 
 @pytest.fixture
@@ -22,12 +34,6 @@ def test_the_base_writes_with_another_seed_in_each_cycle(project: Project) -> No
     job = Job("cycle", Settings(), seed=7)
     seeds = [Stage(project, job, None, cycle).generation_seed for cycle in (0, 1, 2, 3)]
     assert seeds == [7, 7, 7 + SEEDS_PER_CYCLE, 7 + 2 * SEEDS_PER_CYCLE]
-
-
-def test_a_rank_trains_a_new_adapter_and_zero_trains_all_weights(project: Project) -> None:
-    stages = [Stage(project, Job("midtrain", Settings(lora_rank=rank)), None) for rank in (0, 2)]
-    students = [load_trained(project.clean.path, stage.adapter, bf16=False) for stage in stages]
-    assert [student.has_adapter for student in students] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -54,3 +60,110 @@ def test_documents_that_are_no_longer_stored_are_asked_for_again(project: Projec
     corpus = CorpusSnapshot(tmp_path / "docs", "abc", 1, tmp_path / "gone.jsonl")
     with pytest.raises(RecoverError, match="Run the command again with --docs"):
         Stage(project, Job("midtrain", Settings(), corpus=corpus)).corpus()
+
+
+def checkpoint(path: str, reference: str) -> Checkpoint:
+    role, _, cycle = reference.partition("/")
+    return Checkpoint(id=1, role=role, cycle=int(cycle) if cycle else None, path=path)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return str(save_tiny(tmp_path / "base"))
+
+
+@pytest.fixture
+def router(tmp_path: Path, base: str) -> Teachers:
+    promoted = str(save_tiny(tmp_path / "promoted", seed=1))
+    return Teachers(
+        checkpoint(base, "base"), {EARLIER_DOMAIN: checkpoint(promoted, "recovered/1")}, ("Once upon", "There was")
+    )
+
+
+def logprobs(teacher: Teacher, domain: str | None) -> torch.Tensor:
+    row = Sample([5, 6, 7, 8], [False, True, True, True], domain=domain)
+    return teacher.distribution(Batch.collate([row], 0)).logprobs(slice(None))
+
+
+def test_prompts_that_a_teacher_cannot_read_are_left_out(tmp_path: Path, base: str) -> None:
+    tokenizer = load_chat(base).tokenizer
+    tokenizer.add_tokens(["zebrafinch"])
+    shutil.copytree(base, tmp_path / "student")
+    tokenizer.save_pretrained(tmp_path / "student")
+    chat, single = load_chat(str(tmp_path / "student")), Teachers(checkpoint(base, "base"))
+    prompts = single.prompts(
+        [parse_prompt(("row", {"prompt": text})) for text in ("A zebrafinch.", "A bird.")], chat, 0
+    )
+    assert single.readable(prompts, chat) == prompts[1:]
+    assert single.readable(prompts[1:], chat) == prompts[1:]
+    with pytest.raises(RecoverError, match="All prompts hold tokens that the teacher lacks"):
+        single.readable(prompts[:1], chat)
+
+
+def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: str) -> None:
+    first = load_student(base, adapter=Adapter(rank=2))
+    with torch.no_grad():
+        for parameter in first.trainable():
+            parameter.add_(0.1)
+    save_student(first, tmp_path / "first", {"parent": base})
+    student: Student = load_student(str(tmp_path / "first"))
+    promoted = checkpoint(str(tmp_path / "first"), "recovered/1")
+    teacher = Teachers(checkpoint(base, "base"), {EARLIER_DOMAIN: promoted}, ("Once",)).load(student)
+    assert isinstance(teacher, RouterTeacher)
+    assert isinstance(teacher.default, AdapterOffTeacher)
+    assert isinstance(teacher.by_domain[EARLIER_DOMAIN], AdapterTeacher)
+    frozen = FrozenTeacher(promoted.path)
+    torch.testing.assert_close(logprobs(teacher, EARLIER_DOMAIN), logprobs(frozen, EARLIER_DOMAIN))
+
+
+def test_prefixes_are_shuffled_among_prompts_and_prompts_alone_keep_their_order(base: str, router: Teachers) -> None:
+    chat, texts = load_student(base).chat, [f"Say {i}." for i in range(30)]
+    given = [ChatPrompt.of(text) for text in texts]
+    prompts = router.prompts(given, chat, seed=1)
+    assert sorted(prompt.text for prompt in prompts) == sorted([*texts, *router.prefixes])
+    assert {prompt.text for prompt in prompts if prompt.domain == EARLIER_DOMAIN} == set(router.prefixes)
+    assert [prompt.domain for prompt in prompts][-2:] != [EARLIER_DOMAIN, EARLIER_DOMAIN]
+    assert str(router) == "base (and cycle:1/recovered for openings of earlier documents)"
+    single = replace(router, by_domain={}, prefixes=())
+    assert [prompt.text for prompt in single.prompts(given, chat, seed=1)] == texts
+    assert isinstance(single.load(load_student(base)), FrozenTeacher)
+
+
+def test_each_prompt_is_answered_by_its_own_teacher(base: str, router: Teachers) -> None:
+    calls: list[tuple[str, int]] = []
+
+    def sample(path: str, prompts: list[Prompt]) -> list[Sample]:
+        calls.append((Path(path).name, len(prompts)))
+        return [prompt.with_reply([7 if path == base else 9]) for prompt in prompts]
+
+    prompts = router.prompts([ChatPrompt.of(text) for text in "abc"], load_student(base).chat, seed=3)
+    rows = router.answers(prompts, sample)
+    assert calls == [("base", 3), ("promoted", 2)]
+    assert [row.prompt for row in rows] == [prompt.text for prompt in prompts]
+    assert [row.tokens[-1] for row in rows] == [9 if prompt.domain == EARLIER_DOMAIN else 7 for prompt in prompts]
+
+
+def test_a_domain_of_prompts_has_a_teacher_of_its_own(tmp_path: Path, base: str) -> None:
+    maths = checkpoint(str(save_tiny(tmp_path / "maths", seed=1)), "recovered/1")
+    teachers = Teachers(checkpoint(base, "base"), {"maths": maths, "sums": maths})
+    rows = [{"prompt": "1 + 1", "domain": "maths"}, {"prompt": "Hi", "domain": "chat"}, {"prompt": "Hello"}]
+    given = [parse_prompt((f"line {i}", row)) for i, row in enumerate(rows)]
+    student = load_student(base)
+    assert [p.domain for p in teachers.prompts(given, student.chat, seed=1)] == ["maths", None, None]
+    teacher = teachers.load(student)
+    assert isinstance(teacher, RouterTeacher)
+    assert teacher.by_domain["maths"] is teacher.by_domain["sums"]  # one copy of the weights
+    assert torch.equal(logprobs(teacher, "maths"), logprobs(FrozenTeacher(maths.path), None))
+    assert torch.equal(logprobs(teacher, "chat"), logprobs(FrozenTeacher(base), None))
+    assert str(teachers) == "base (and cycle:1/recovered for maths, cycle:1/recovered for sums)"
+
+
+@pytest.mark.parametrize("adapter", [None, Adapter(rank=2)])
+def test_servers_must_serve_the_teacher(adapter: Adapter | None, tmp_path: Path, base: str) -> None:
+    student, clean = load_student(base, adapter=adapter), checkpoint(base, "base")
+    other = load_student(str(save_tiny(tmp_path / "other", seed=1)), frozen=True)
+    with serving(SmallServer(load_student(base, frozen=True))) as right, serving(SmallServer(other)) as wrong:
+        teachers = Teachers(clean, instead=Served(right))
+        assert isinstance(teachers.load(student), ServerTeacher)
+        with pytest.raises(RecoverError, match="another model than the teacher"):
+            Teachers(clean, instead=Served(wrong)).load(student)

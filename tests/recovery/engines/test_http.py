@@ -6,7 +6,7 @@ import torch
 
 from recovery.engines import Generation, Sampling, servers
 from recovery.engines.http import HttpEngine
-from recovery.engines.servers import KEY, parse_addresses
+from recovery.engines.servers import parse_addresses
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
@@ -182,18 +182,6 @@ def test_a_stale_adapter_is_noticed(student: Student, server: SmallServer, monke
         engine.sync(student)
         with pytest.raises(RecoverError, match="does not serve the student's weights"):
             engine.generate(prompts(student), Sampling(4))
-
-
-def test_the_key_is_in_no_message(student: Student, server: SmallServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.key = "secret-key"
-    with serving(server) as named:
-        for key in ("", "wrong-key"):
-            monkeypatch.setenv(KEY, key)
-            with pytest.raises(RecoverError, match=f"refuses the key. Set {KEY}") as refused:
-                HttpEngine(student, named)
-            assert "-key" not in str(refused.value)
-        monkeypatch.setenv(KEY, "secret-key")
-        assert_agrees(student, HttpEngine(student, named))
 
 
 @pytest.mark.parametrize(

@@ -57,14 +57,6 @@ def test_pickled_weights_are_refused(tmp_path: Path) -> None:
         load_student(str(tmp_path))
 
 
-def test_a_model_with_remote_code_is_refused(tmp_path: Path) -> None:
-    save_tiny(tmp_path)
-    change_json(tmp_path / "config.json", model_type="custom", auto_map={"AutoConfig": "custom.Config"})
-    (tmp_path / "custom.py").write_text("raise SystemExit('ran')")
-    with pytest.raises(RecoverError, match="No model could be loaded"):
-        load_student(str(tmp_path))
-
-
 def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
     for load in (load_student, parameters_of):
