@@ -98,12 +98,15 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
 
 def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str]:
     n, of = judgement.get("n"), judgement.get("of")
-    is_open = status(judgement) is None and not cannot_be_missed(judgement)
+    says_nothing = cannot_be_missed(judgement)
+    is_open = status(judgement) is None and not says_nothing
     if isinstance(n, int):
         items = "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0]
         is_partial = isinstance(of, int) and of > n
-        why = "asked no further, as another limit was missed" if is_open else "which decided"
-        yield f"{n:,} of {of:,} {items}, {why}" if is_partial else f"{n:,} {items}"
+        why = (
+            "" if says_nothing else ", asked no further, as another limit was missed" if is_open else ", which decided"
+        )
+        yield f"{n:,} of {of:,} {items}{why}" if is_partial else f"{n:,} {items}"
         if needed := needed_text(judgement, items) if not is_partial else "":
             yield needed
         elif is_open and not is_partial and judgement.get("needed") is None:

@@ -21,12 +21,16 @@ def cannot_be_missed(judgement: Mapping[str, Any]) -> bool:
     """Whether even a model that follows nothing would lose no more than the limit, unless a person has switched the
     limit off."""
     before, limit = judgement.get("before"), judgement.get("limit")
-    return before is not None and limit is not None and bool(before <= -limit < SWITCHED_OFF)
+    if not isinstance(before, int | float) or not isinstance(limit, int | float):
+        return False
+    return before <= -limit < SWITCHED_OFF
 
 
 def more_items(judgement: Mapping[str, Any]) -> int | None:
     """How many items would decide an open judgement, where that is more than were asked."""
     needed, used = judgement.get("needed"), judgement.get("n")
+    if cannot_be_missed(judgement):
+        return None
     is_more = judgement.get("unsure") and isinstance(needed, int) and isinstance(used, int) and needed > used
     return needed if is_more else None
 

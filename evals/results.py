@@ -133,7 +133,7 @@ class Result:
         return {"tokens_read": read, "tokens_written": written, "tokens_per_second": rate}
 
     def on(self, keys: Collection[str]) -> "Result":
-        """The share of these items that passed, as a result of its own."""
+        """The result on these items alone: the share of them that passed."""
         name, items = next(iter(self.metrics)), [item for item in self.items if item.key in keys]
         return replace(self, items=items, metrics={name: Metric.from_passes([i.passed for i in items])})
 

@@ -22,7 +22,7 @@ from pipelines.turn_ends import TurnEnds, examine_turn_ends
 SENTENCES = {
     "passed": "{model} has kept what {base} could do",
     "failed": "{model} has forgotten more than the gate allows",
-    "inconclusive": "There are too few items to tell whether {model} has forgotten more than the gate allows",
+    "inconclusive": "The items do not tell whether {model} has forgotten more than the gate allows",
 }
 TWO_SIDED = 0.025  # the level of each bound of a 95 % interval
 LEARNED_BY = {"closed_book": "questions", "cloze": "recall of documents", "answers": "likelihood of answers"}

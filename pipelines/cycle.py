@@ -26,7 +26,14 @@ from pipelines.evaluation.checkpoint_measurement import (
 )
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.promotion import current_user
-from pipelines.gate.verdict import OtherResults, Verdict, judge, require_pass_fail, settles_behaviour
+from pipelines.gate.verdict import (
+    OtherResults,
+    Verdict,
+    follows_too_little,
+    judge,
+    require_pass_fail,
+    settles_behaviour,
+)
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.project.locations import find_root
@@ -215,7 +222,10 @@ class Cycle(Stage):
 
     def _measure_clean(self, final: EvalPlan) -> list[Result]:
         clean = self._measure(self.project.clean, "the clean model", replace(final, earlier_questions=()), "clean")
-        require_pass_fail(main_result(clean, "behaviour"))
+        behaviour = main_result(clean, "behaviour")
+        require_pass_fail(behaviour)
+        if behaviour is not None and (line := follows_too_little(self.settings.gate, behaviour)):
+            log.warning(f"{line[0].upper()}{line[1:]}")
         return clean
 
     @property

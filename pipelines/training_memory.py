@@ -62,7 +62,9 @@ class ModelShape:
         in_layers = {id(p): p for layer in layers for p in layer.parameters()}
         outside = [p for p in model.parameters() if id(p) not in in_layers and p is not head.weight]
         is_tied = head.weight is model.get_input_embeddings().weight
-        width = getattr(text, "head_dim", None) or text.hidden_size // max(1, text.num_attention_heads)
+        of_layers = getattr(text, "per_layer_config", None) or [text]  # Gemma 4's layers differ
+        width = max(getattr(layer, "head_dim", None) or 0 for layer in of_layers)
+        width = width or text.hidden_size // max(1, text.num_attention_heads)
         key_value_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
         if experts := getattr(text, "num_experts_per_tok", None):

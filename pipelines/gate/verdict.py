@@ -1,7 +1,7 @@
 """The gate: decide whether a recovered checkpoint may replace the current one, and say why."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,8 +17,8 @@ from recovery.errors import RecoverError
 MAX_NEEDED = 20_000  # items that anyone would ask: where more would be needed, another attempt is the better advice
 MAX_KINDS = 2
 FOLLOWS_TOO_LITTLE = (
-    "the clean model follows {:.3f} of the prompts and may lose {:.3f}, so no loss could be seen: name tasks that it "
-    "passes under suites in recover.json, or choose a model that answers without thinking first"
+    "the clean model follows {:.3f} of the prompts, and the gate allows a loss of {:.3f}, so no loss could be seen: "
+    "under suites in recover.json, name tasks that the model passes, or choose one that answers without thinking first"
 )
 
 
@@ -138,8 +138,8 @@ def judge(
     undecided = [name for name, found in judged.items() if any(j.unsure for j in found)]
     outcome = "failed" if missed else "inconclusive" if undecided else "passed"
     changes = behaviour_changes(clean, damaged, recovered)
-    if behaviour.unsure and cannot_be_missed(vars(behaviour)):
-        changes = (FOLLOWS_TOO_LITTLE.format(behaviour.before, -behaviour.limit), *changes)
+    if line := follows_too_little(gate, clean, recovered.passed_by_key().keys()):
+        changes = (line, *changes)
     reason = _reason(missed, undecided)
     passed = outcome == "passed"
     return Verdict(passed, outcome, behaviour, of_documents, reason, of_earlier, learned, retained, changes)
@@ -164,9 +164,18 @@ def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
     of_clean = [before[key] for key in after if key in before]
     judgement = _difference(test.pair, margin, setting, test.outcome)
     judgement = replace(judgement, of=test.total, differ=test.pair.differ, before=sum(of_clean) / len(of_clean))
-    if judgement.passed and cannot_be_missed(vars(judgement)):
-        judgement = replace(judgement, passed=False, unsure=True)
+    if cannot_be_missed(vars(judgement)):
+        judgement = replace(judgement, passed=False, unsure=True, needed=None)
     return judgement
+
+
+def follows_too_little(gate: Gate, clean: Result, keys: Collection[str] | None = None) -> str:
+    """A sentence where the clean model follows so few prompts, of all or of these, that no loss could be seen."""
+    passes = [passed for key, passed in clean.passed_by_key().items() if keys is None or key in keys]
+    share = sum(passes) / max(len(passes), 1)
+    if not cannot_be_missed({"before": share, "limit": -gate.behaviour_margin}):
+        return ""
+    return FOLLOWS_TOO_LITTLE.format(share, gate.behaviour_margin)
 
 
 def judge_knowledge(
@@ -213,12 +222,15 @@ def _difference(pair: PairedTest, margin: float, setting: str, outcome: Outcome 
 
 
 def settles_behaviour(gate: Gate, clean: list[Result], items: list[Item]) -> bool:
-    """Whether these items of a recovered checkpoint, asked in blocks, show a loss within or beyond the margin."""
+    """Whether these items of a recovered checkpoint, asked in blocks, show a loss within or beyond the margin, or no
+    prompts could show one."""
     main = main_result(clean, "behaviour")
     assert main is not None
+    if follows_too_little(gate, main):
+        return True
     recovered, total = {item.key: item.passed for item in items}, len(main.items)
     test = sequential_test(main.passed_by_key(), recovered, gate.behaviour_margin, gate.block, total)
-    return test.outcome != "open"
+    return test.outcome != "open" and not follows_too_little(gate, main, recovered.keys())
 
 
 def require_pass_fail(behaviour: Result | None) -> None:

@@ -50,7 +50,7 @@ def _load(file: Path) -> tuple[Any, Any]:
 
     source: dict[str, Any] = {"gguf_file": file.name, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, mistral_format=False, **source)
         loaded = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **source)
     except Exception as error:  # each architecture's reader raises errors of its own
         raise RecoverError(

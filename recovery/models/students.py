@@ -26,7 +26,8 @@ from recovery.samples import Batch
 FORMAT = 1
 PARTIAL = ".partial"  # of what is being written
 HEAD_CHECK_TOKENS = 8
-RANDOM = ("dropout", "pdrop", "jitter_noise")  # in the names of what models draw in training only
+# The noise of routers in training, by its exact names: PhiMoE's router_jitter_noise is none, but a threshold.
+NOISE = ("jitter_noise", "input_jitter_noise", "moe_jitter_eps")
 
 
 @dataclass
@@ -381,9 +382,9 @@ def disable_dropout(model: Any) -> None:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         for holder in (module, getattr(module, "config", None)):  # Falcon reads its config at every step
-            # The names differ by family: attn_dropout_p, resid_pdrop, router_jitter_noise, …
+            # The names differ by family: attn_dropout_p, resid_pdrop, …
             for name, value in list(getattr(holder, "__dict__", {}).items()):
-                if isinstance(value, float) and any(part in name for part in RANDOM):
+                if isinstance(value, float) and ("dropout" in name or "pdrop" in name or name in NOISE):
                     setattr(holder, name, 0.0)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import GPT2Config, Qwen3MoeConfig
+from transformers import Gemma4TextConfig, GPT2Config, Qwen3MoeConfig
 
 from benchmarks.training_memory import PHASES, Case, can_measure, compare
 from pipelines.settings.defaults import defaults_for
@@ -217,6 +217,11 @@ def test_other_families_have_a_shape(tmp_path: Path) -> None:
     assert (gpt2.inner, gpt2.key_value, gpt2.vocabulary) == (256, 64, 300)
     assert gpt2.adapter(1) == 2 * (64 + 192 + 64 + 64 + 64 + 256 + 256 + 64)
     assert experts.inner == 2 * 32  # those that a token uses
+    Gemma4TextConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=300,
+        head_dim=16, global_head_dim=32, layer_types=["sliding_attention", "full_attention"],
+    ).save_pretrained(tmp_path / "gemma4")  # fmt: skip
+    assert ModelShape.of(str(tmp_path / "gemma4")).query == 4 * 32  # of the layer with the widest heads
     causal = adapters.create(model_without_weights(str(tmp_path / "moe")), "", Adapter(rank=4))
     assert experts.adapter(4) == sum(p.numel() for p in causal.parameters() if p.requires_grad), "with all experts"
 

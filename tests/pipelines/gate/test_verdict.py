@@ -71,13 +71,23 @@ def test_too_few_items_are_inconclusive_and_the_reason_says_how_many_are_enough(
 @pytest.mark.parametrize("followed", [0, 8, 16])
 def test_a_clean_model_that_follows_no_more_than_it_may_lose_decides_nothing(followed: int) -> None:
     """Its replies may have been cut in the middle of their thinking; a ruined model would do as well."""
-    clean = result([i < followed for i in range(541)])
+    clean = result([i % 34 == 0 and i < 34 * followed for i in range(541)])
     verdict = judge(Gate(), clean, result([False] * 541))
-    assert (verdict.passed, verdict.outcome) == (False, "inconclusive")
+    assert (verdict.passed, verdict.outcome, verdict.behaviour.needed) == (False, "inconclusive", None)
     assert "no loss could be seen" in measure_lines(verdict.as_dict())[0].details[1]
     assert advise(verdict.as_dict(), Attempt({"distill": {"recipe": "opd", "steps": 40}}, 40, 40)) is None
+    few = replace(result([False] * 200), settings={"block": 100, "of": 541})
+    assert settles_behaviour(Gate(block=100), [clean], few.items), "all prompts would tell as little"
+    shown = measure_lines(judge(Gate(), clean, few).as_dict())[0].details
+    assert (shown[0], len(shown)) == ("200 of 541 prompts", 3 if followed else 2)
     assert judge(Gate(behaviour_margin=0.99), clean, clean).passed, "the limit is switched off"
     assert judge(Gate(), result([i < 17 for i in range(541)]), result([False] * 541)).outcome != "passed"
+
+
+def test_more_is_asked_where_the_clean_model_follows_too_little_of_the_first_prompts() -> None:
+    clean = result([i >= 200 for i in range(541)])
+    assert not settles_behaviour(Gate(block=100), [clean], clean.items[:200])
+    assert settles_behaviour(Gate(block=100), [clean], clean.items[:300])
 
 
 def test_a_loss_at_the_margin_is_not_to_be_decided_with_more_items() -> None:

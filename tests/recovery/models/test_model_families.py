@@ -129,6 +129,16 @@ def test_dropout_is_disabled_in_training(family: str, options: dict[str, Any], t
         assert torch.equal(model.train()(tokens).logits, model.eval()(tokens).logits)
 
 
+def test_what_is_no_noise_stays_as_it_is(tmp_path: Path) -> None:
+    """PhiMoE's router_jitter_noise is a threshold that decides the weights of its experts."""
+    model = tiny("phimoe", num_local_experts=4, head_dim=None)
+    tokens = torch.randint(3, 64, (2, 5))
+    with torch.no_grad():
+        before = model(tokens).logits
+        Student(model, tiny_student(tmp_path).chat, "phimoe")
+        assert torch.equal(model(tokens).logits, before)
+
+
 @pytest.mark.parametrize(("family", "options"), [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, EXPERTS])
 def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model, chat = tiny(family, **options), tiny_student(tmp_path).chat
