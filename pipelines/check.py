@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from db.headline_scores import MEASURES
+from db.verdicts import cannot_be_missed
 from evals.results import Metric, Result, main_result, paired_results, pooled_passes
 from evals.stats.paired_comparison import paired_test
 from evals.stats.sequential import look_levels, look_sizes
@@ -22,8 +23,9 @@ from pipelines.turn_ends import TurnEnds, examine_turn_ends
 SENTENCES = {
     "passed": "{model} has kept what {base} could do",
     "failed": "{model} has forgotten more than the gate allows",
-    "inconclusive": "The items do not tell whether {model} has forgotten more than the gate allows",
+    "inconclusive": "There are too few items to tell whether {model} has forgotten more than the gate allows",
 }
+BLIND = "{base} follows too few instructions to tell whether {model} has forgotten more than the gate allows"
 TWO_SIDED = 0.025  # the level of each bound of a 95 % interval
 LEARNED_BY = {"closed_book": "questions", "cloze": "recall of documents", "answers": "likelihood of answers"}
 Passes = dict[str, bool]
@@ -84,7 +86,9 @@ class CheckResult:
 
     @property
     def summary(self) -> str:
-        sentence = SENTENCES[self.verdict.outcome].format(model=self.model, base=self.base)
+        is_blind = self.verdict.outcome == "inconclusive" and cannot_be_missed(vars(self.verdict.behaviour))
+        sentence = BLIND if is_blind else SENTENCES[self.verdict.outcome]
+        sentence = sentence.format(model=self.model, base=self.base)
         return f"{sentence}." if self.verdict.passed else f"{sentence}: {self.verdict.reason}."
 
     def lines(self) -> list[str]:
