@@ -1,6 +1,6 @@
 """Training samples (token rows), and the padded batches they become for one forward pass."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -85,18 +85,6 @@ class Batch:
         rows, columns = targets.nonzero(as_tuple=True)
         return cls(samples, tokens.to(device), rows.to(device), columns.to(device))
 
-    def select(self, rows: list[int]) -> tuple["Batch", Tensor]:
-        """Return a batch of some rows, and the indices of their targets among the targets of this batch."""
-        length = max(len(self.samples[row].tokens) for row in rows)
-        new_row = torch.full((len(self.samples),), -1, dtype=torch.long)
-        new_row[rows] = torch.arange(len(rows))
-        new_target_rows = new_row.to(self.tokens.device)[self.target_rows]
-        indices = (new_target_rows >= 0).nonzero().squeeze(-1)
-        samples = [self.samples[row] for row in rows]
-        columns = self.target_columns[indices]
-        batch = Batch(samples, self.tokens[rows, :length], new_target_rows[indices], columns, self.shared)
-        return batch, indices
-
     @property
     def target_tokens(self) -> Tensor:
         return self.tokens[self.target_rows, self.target_columns]
@@ -116,22 +104,23 @@ def common_start(rows: Sequence[Sequence[int]]) -> int:
     return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*rows, strict=False)))
 
 
-def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sample]]:
+def micro_batches(samples: list[Sample], max_tokens: int, domains: Container[str] = ()) -> Iterator[list[Sample]]:
     """Cut samples, sorted by length, into groups of at most `max_tokens` (rows × longest row) in each process.
 
     All processes cut the same groups, so they run the same number of passes; each takes its rows of every group.
     A row counts as long as the teacher's where a teacher in context reads more than the student.
-    Samples that learn from different sources are never mixed: not all need a pass of the teacher. A group also
-    ends when more than a 32nd of `max_tokens` would be padding; a stricter limit costs more in extra passes."""
+    Samples that learn from different sources are never mixed: not all need a pass of the teacher, and each of
+    `domains` has a teacher of its own. A group also ends when more than a 32nd of `max_tokens` would be padding; a
+    stricter limit costs more in extra passes."""
     current: list[Sample] = []
     tokens = 0
     processes = size()
-    for s in sorted(samples, key=lambda s: (*_source(s), s.longest_row)):
+    for s in sorted(samples, key=lambda s: (*_source(s, domains), s.longest_row)):
         length = s.longest_row
         area = length * -(-(len(current) + 1) // processes)
         padding = length * (len(current) + 1) - tokens - length
         full = area > max_tokens or padding > processes * max_tokens // 32
-        if current and (full or _source(s) != _source(current[-1])):
+        if current and (full or _source(s, domains) != _source(current[-1], domains)):
             yield current
             current, tokens = [], 0
         current.append(s)
@@ -140,7 +129,6 @@ def micro_batches(samples: list[Sample], max_tokens: int) -> Iterator[list[Sampl
         yield current
 
 
-def _source(sample: Sample) -> tuple[bool, bool, bool, str]:
-    """Where several processes share a router's teachers, they must call the same one, so domains are not mixed."""
-    domain = sample.domain or "" if size() > 1 else ""
+def _source(sample: Sample, domains: Container[str]) -> tuple[bool, bool, bool, str]:
+    domain = sample.domain if sample.domain and sample.domain in domains else ""
     return sample.soft_labels, sample.use_labels, sample.reward is None, domain

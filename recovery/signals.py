@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recovery.samples import Batch, Sample
-from recovery.teachers import InContext, Teacher, TeacherLogprobs
+from recovery.teachers import InContext, RouterTeacher, Teacher, TeacherLogprobs
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Signal:
 
     def __init__(self, teacher: Teacher | None = None):
         self.teacher = InContext(teacher) if teacher is not None else None
+        self.domains = set(teacher.by_domain) if isinstance(teacher, RouterTeacher) else set[str]()
 
     def prepare(self, samples: list[Sample]) -> list[Sample]:
         return samples

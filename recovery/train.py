@@ -167,7 +167,8 @@ def _compute_gradient(learning: Learning, samples: list[Sample], metrics: StepMe
     student, signal, plan, stops = learning.student, learning.signal, learning.plan, learning.student.stops
     student.model.zero_grad(set_to_none=True)  # of a step that was broken off
     student.model.train()
-    for rows in micro_batches([s for s in samples if s.target_count], plan.tokens_at_once):
+    trained = [s for s in samples if s.target_count]
+    for rows in micro_batches(trained, plan.tokens_at_once, signal.domains):
         ours = own_rows(rows)
         # A process without a row computes another's and counts it with 0: all must run the same passes.
         batch = Batch.collate(ours or rows[:1], student.chat.pad_id, student.device)
