@@ -26,6 +26,7 @@ from recovery.models.students import Student, name_and_revision
 from recovery.progress import track
 
 MIN_GPU_SHARE, CACHE_SHARE = 0.35, 0.15  # of the GPU's memory
+MAX_IGNORED = 0.3  # of the effect of noise in an adapter: 16 bits round off 0.01 to 0.2 of it
 MAX_BATCHED_TOKENS = 2048  # prompt log-probs hold this many rows of the vocabulary
 
 
@@ -206,14 +207,29 @@ class VllmEngine:
 
     def _check_agreement(self, student: Student, tolerance: float) -> None:
         """Check the log-probs once at the start: vLLM only warns of weights that it could not load."""
-        probe = list(range(32, 64))
-        pairs = zip(self.logprobs([probe])[0], TransformersEngine(student).logprobs([probe])[0], strict=True)
-        gaps = [abs(theirs - ours) for theirs, ours in pairs]
-        if not sum(gaps) / len(gaps) < tolerance:
+        probe, own = list(range(32, 64)), TransformersEngine(student)
+        ours = own.logprobs([probe])[0]
+        if not (gap := _gap(self.logprobs([probe])[0], ours)) < tolerance:
             raise RecoverError(
-                f"vLLM's log-probs differ from the student's own by {sum(gaps) / len(gaps):.2g} on average, so it does "
-                "not serve the same model. Use the transformers engine."
+                f"vLLM's log-probs differ from the student's own by {gap:.2g} on average, so it does not serve the "
+                "same model. Use the transformers engine."
             )
+        if not student.has_adapter:
+            return
+        with adapters.noise(student.model):  # a new adapter changes nothing yet, also where vLLM ignores it
+            self._swap_adapter(student)
+            noisy = own.logprobs([probe])[0]
+            ignored = _gap(self.logprobs([probe])[0], noisy) / _gap(ours, noisy)
+        self._swap_adapter(student)
+        if not ignored < MAX_IGNORED:
+            raise RecoverError(
+                f"vLLM ignores the adapter of {student.path}, or part of it. Use the transformers engine, or train "
+                "full weights."
+            )
+
+
+def _gap(some: list[float], others: list[float]) -> float:
+    return sum(abs(a - b) for a, b in zip(some, others, strict=True)) / len(some)
 
 
 def gpu_memory_share(parameters: int, gpu_bytes: int) -> float:

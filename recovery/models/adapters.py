@@ -114,6 +114,22 @@ def saved_rank(folder: str) -> int:
     return max(saved.get("r") or 0, *(saved.get("rank_pattern") or {}).values(), 0)
 
 
+@contextmanager
+def noise(model: Any, size: float = 0.5) -> Iterator[None]:
+    """Add random numbers to the factor of the adapter that is zero at first, and restore it on exit."""
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        factors = [layer.lora_B[LOADED].weight for layer in _layers(model).values()]
+        saved = [factor.clone() for factor in factors]
+        try:
+            for factor in factors:
+                factor += size * torch.randn_like(factor)
+            yield
+        finally:
+            for factor, before in zip(factors, saved, strict=True):
+                factor.copy_(before)
+
+
 def layer_kinds(model: Any) -> set[str]:
     """Return the kinds of layers that the adapter changes: q_proj, down_proj, …"""
     return {path.rpartition(".")[-1] for path in _layers(model)}

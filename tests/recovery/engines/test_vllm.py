@@ -98,6 +98,19 @@ def test_an_adapter_agrees_before_and_after_updates(adapted: tuple[Student, Vllm
     assert_engines_agree(student, engine)
 
 
+def test_an_adapter_that_vllm_ignores_is_refused(
+    adapted: tuple[Student, VllmEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student, engine = adapted
+    engine.sync(student)
+    before = {name: p.clone() for name, p in student.model.named_parameters()}
+    engine._check_agreement(student, CLOSE)
+    assert all(torch.equal(p, before[name]) for name, p in student.model.named_parameters())
+    monkeypatch.setattr(engine, "_swap_adapter", lambda student: None)  # as if it had loaded nothing
+    with pytest.raises(RecoverError, match="vLLM ignores the adapter"):
+        engine._check_agreement(student, CLOSE)
+
+
 def test_log_probs_are_not_cached_across_updates(full: tuple[Student, VllmEngine]) -> None:
     """Scoring the same sequence after an update must not use a cache."""
     student, engine = full
