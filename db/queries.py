@@ -22,7 +22,6 @@ from db.tables import (
     Cycle,
     Document,
     Evaluation,
-    Event,
     Item,
     Note,
     Point,
@@ -267,11 +266,6 @@ class Reader:
     def last_rollout(self, run: int) -> int | None:
         """The last step of a run that has rollouts."""
         return self._last_step(Rollout, run)
-
-    def events(self, project: int, limit: int = 50) -> list[Event]:
-        """The newest first."""
-        chosen = select(Event).join(Run).where(Run.project_id == project)
-        return self._all(chosen.order_by(Event.id.desc()).limit(limit))
 
     def promotions(self, project: int) -> list[Promotion]:
         """The newest first."""

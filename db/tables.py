@@ -339,16 +339,6 @@ class Resource(Table):
     values: Mapped[dict[str, Any]]
 
 
-class Event(Table):
-    __tablename__ = "events"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), index=True)
-    at: Mapped[datetime]
-    level: Mapped[str] = mapped_column(String(16))
-    message: Mapped[str]
-
-
 class Promotion(Table):
     """A decision about a checkpoint. The project's last `promoted` checkpoint is `current`."""
 

@@ -2,7 +2,7 @@
 
 Structure (projects, cycles, runs, checkpoints, evaluations, promotions) is written at once, in one transaction per
 call, and raises `RecordError` on failure: without it, weights on disk would have no entry. Telemetry (steps, rollouts,
-resources, events) goes through a `BackgroundWriter` and never interrupts training.
+resources) goes through a `BackgroundWriter` and never interrupts training.
 """
 
 import os
@@ -239,10 +239,6 @@ class Tracker:
     def resources(self, run: int, values: Mapping[str, float | None]) -> None:
         """Queue the run's current use of its machine: `rss_bytes`, `cpu_percent`, `load`, `gpu_bytes`, `gpu_total`."""
         self._enqueue(run, tables.Resource, [{"run_id": run, "at": now(), "values": dict(values)}])
-
-    def event(self, run: int, message: str, level: Literal["info", "warning", "error"] = "info") -> None:
-        """Queue a message about a run."""
-        self._enqueue(run, tables.Event, [{"run_id": run, "at": now(), "level": level, "message": message}])
 
     def flush(self) -> bool:
         """Write all queued telemetry now; False when the database is unavailable (it stays queued)."""

@@ -144,7 +144,6 @@ class TrainingRun:
     def _save_checkpoint(self, steps: int) -> RunResult:
         if self.stopped:
             log.info(f"Stopped after {steps} of {self.plan.steps} steps: {self.stopped}")
-            self.project.tracker.event(self.run, f"stopped after {steps} steps: {self.stopped}")
         folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
         self._write(folder, steps, self.stopped)
         size = sum(file.stat().st_size for file in folder.iterdir())

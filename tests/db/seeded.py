@@ -185,7 +185,6 @@ def _train(
     inputs = RunInputs(given={"midtrain.rows": 16 + cycle, "distill.steps": 10})
     settings = training_settings(16 + cycle)
     run = tracker.start_run(seeded.project, kind, cycle, settings, seed=0, steps=steps, inputs=inputs)
-    tracker.event(run, f"{kind} starts from checkpoint {parent}")
     for step in range(steps):
         loss = (2.5 if kind == "midtrain" else 0.8) * math.exp(-3 * step / steps) + 0.05 * rng.random()
         metrics = {"loss": loss, "grad_norm": 0.5 + rng.random(), "learning_rate": 1e-4 * (1 - step / steps)}
@@ -252,7 +251,6 @@ def under_way(tracker: Tracker, seeded: Seeded, steps: int = 12) -> Iterator[int
         tracker.step(run, step, {"loss": 1 / (1 + step), "kl": 1 / (1 + step), "entropy": 1.2})
         tracker.resources(run, {"rss_bytes": 1.7e9, "cpu_percent": 184.0, "gpu_bytes": 2.1e10})
     tracker.rollouts(run, steps - 1, _rollouts(steps - 1, rng))
-    tracker.event(run, "the student writes its answers")
     tracker.flush()
     yield run
     tracker.finish_run(run, "interrupted")

@@ -189,13 +189,12 @@ def test_runs_and_decisions_come_newest_first(reader: Reader, seeded: Seeded) ->
     assert [run.id for run in runs] == sorted((run.id for run in runs), reverse=True)
     assert (runs[0].id, runs[0].kind, runs[0].cycle) == (seeded.distill_runs[2], "distill", 3)
     assert [decision.decision for decision in reader.promotions(seeded.project)] == ["rejected", "promoted", "promoted"]
-    assert len(reader.events(seeded.project, limit=2)) == 2
 
 
 def test_projects_are_separate(reader: Reader, tracker: Tracker, seeded: Seeded) -> None:
     other = tracker.project("other", "/other", "lab")
     assert reader.current(other) is None
-    assert reader.cycles(other) == reader.runs(other) == reader.events(other) == []
+    assert reader.cycles(other) == reader.runs(other) == []
     assert reader.cycle_checkpoint(other, 1) is None
 
 

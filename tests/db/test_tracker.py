@@ -160,13 +160,11 @@ def test_a_finished_run_has_all_its_telemetry_stored(engine: Engine, reader: Rea
         tracker.rollouts(run, 3, [{"prompt": "a", "text": "b", "truncated": True, "reward": 0.5}])
         tokens = [["Ro", 0.3, [["Ro", 0.6]], [["Pa", 0.9]]]]
         tracker.rollouts(run, 4, [{"prompt": "a", "text": "Rome", "tokens": tokens}])
-        tracker.event(run, "half way", level="warning")
         tracker.finish_run(run, "failed", "out of memory")
         assert len(reader.points(run)) == 50
     first, second = reader.rollouts(run)
     assert (first.text, first.truncated, first.reward, first.tokens) == ("b", True, 0.5, None)
     assert second.tokens == tokens
-    assert [event.message for event in reader.events(project)] == ["half way"]
     row = reader.run(run)
     assert (row.status, row.error) == ("failed", "out of memory")
 
@@ -216,9 +214,9 @@ def test_a_refused_entry_does_not_block_the_others(
         run = tracker.start_run(project, "distill")
         for step in range(10):
             tracker.step(run if step != 4 else 9999, step, {"loss": 0.0})
-            tracker.event(run, f"step {step}")
+            tracker.rollouts(run, step, [{"prompt": "a", "text": "b"}])
     assert [point.step for point in reader.points(run)] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
-    assert len(reader.events(project)) == 10
+    assert len(reader.rollouts(run)) == 10
     assert "refused points of run 9999" in caplog.text
 
 
@@ -260,7 +258,7 @@ def _write_cycles(url: str, steps: int) -> None:
             run = tracker.start_run(project, "midtrain", cycle.id)
             for step in range(steps):
                 tracker.step(run, step, {"loss": 1.0, "grad_norm": 2.0})
-                tracker.event(run, f"step {step}")
+                tracker.rollouts(run, step, [{"prompt": "a", "text": "b"}])
             tracker.finish_run(run, "done")
 
 
@@ -277,5 +275,5 @@ def test_processes_that_write_at_once_lose_nothing(url: str, writers: int, steps
     (project,) = reader.projects()
     assert [cycle.number for cycle in reader.cycles(project.id)] == list(range(1, 5 * writers + 1))
     assert [len(reader.points(run.id)) for run in reader.runs(project.id)] == [2 * steps] * 5 * writers
-    assert len(reader.events(project.id, limit=100_000)) == 5 * writers * steps
+    assert [len(reader.rollouts(run.id)) for run in reader.runs(project.id)] == [steps] * 5 * writers
     engine.dispose()
