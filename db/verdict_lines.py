@@ -97,20 +97,8 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
 
 
 def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str]:
-    n, of = judgement.get("n"), judgement.get("of")
-    says_nothing = cannot_be_missed(judgement)
-    is_open = status(judgement) is None and not says_nothing
-    if isinstance(n, int):
-        items = "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0]
-        is_partial = isinstance(of, int) and of > n
-        why = (
-            "" if says_nothing else ", asked no further, as another limit was missed" if is_open else ", which decided"
-        )
-        yield f"{n:,} of {of:,} {items}{why}" if is_partial else f"{n:,} {items}"
-        if needed := needed_text(judgement, items) if not is_partial else "":
-            yield needed
-        elif is_open and not is_partial and judgement.get("needed") is None:
-            yield "too close to the limit to be decided by more of them"
+    if isinstance(n := judgement.get("n"), int):
+        yield from _items(judgement, n, "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0])
     if measure == "behaviour" and isinstance(changes := verdict.get("changes"), list | tuple):
         yield from (str(line)[:300] for line in changes[:4])
     if measure == "knowledge" and verdict.get("learned") is False:
@@ -120,6 +108,20 @@ def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str
         graded = judgement.get("graded")
         if isinstance(graded, list | tuple) and graded:
             yield f"left out, as their items have grades: {', '.join(str(task)[:60] for task in graded)}"
+
+
+def _items(judgement: Verdict, n: int, items: str) -> Iterator[str]:
+    """How many were asked, why not all of them, and what more of them would decide."""
+    of, is_open = judgement.get("of"), status(judgement) is None
+    if isinstance(of, int) and of > n:
+        why = ", asked no further, as another limit was missed" if is_open else ", which decided"
+        yield f"{n:,} of {of:,} {items}{'' if cannot_be_missed(judgement) else why}"
+        return
+    yield f"{n:,} {items}"
+    if needed := needed_text(judgement, items):
+        yield needed
+    elif is_open and judgement.get("needed") is None and not cannot_be_missed(judgement):
+        yield "too close to the limit to be decided by more of them"
 
 
 def with_limit(value: float, limit: float, passed: bool) -> tuple[str, str]:

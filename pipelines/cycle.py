@@ -75,7 +75,6 @@ class Outcome:
             "clean": headlines(self.clean),
             "damaged": headlines(self.damaged),
             "recovered": headlines(self.recovered),
-            "earlier": {str(n): result.headline.value for n, result in earlier_results(self.recovered).items()},
             "verdict": self.verdict.as_dict(),
             "promoted": self.promoted,
             "checkpoint": checkpoint.reference,

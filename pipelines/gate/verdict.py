@@ -138,8 +138,8 @@ def judge(
     undecided = [name for name, found in judged.items() if any(j.unsure for j in found)]
     outcome = "failed" if missed else "inconclusive" if undecided else "passed"
     changes = behaviour_changes(clean, damaged, recovered)
-    if line := follows_too_little(gate, clean, recovered.passed_by_key().keys()):
-        changes = (line, *changes)
+    if cannot_be_missed(vars(behaviour)):
+        changes = (FOLLOWS_TOO_LITTLE.format(behaviour.before, gate.behaviour_margin), *changes)
     reason = _reason(missed, undecided)
     passed = outcome == "passed"
     return Verdict(passed, outcome, behaviour, of_documents, reason, of_earlier, learned, retained, changes)
