@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
+from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME, cached_file
 
 from db.headline_scores import MEASURES
 from db.tables import Checkpoint, Stage, promotion_against_gate
@@ -19,7 +20,7 @@ from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
 from recovery.models.adapters import base_of, same_model
 from recovery.models.interpolation import merge
-from recovery.models.students import checkpoint_metadata, has_no_files, load_student, save_student
+from recovery.models.students import checkpoint_metadata, has_no_files, load_student, name_and_revision, save_student
 
 
 def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, *, adapter: bool) -> str:
@@ -54,16 +55,27 @@ def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: b
         key: value for key, value in checkpoint_metadata(checkpoint.path).items() if key in ("suites", "step", "run")
     }
     about["suites"], task_files = without_files(about.get("suites") or {})
-    generation_config = Path(checkpoint.path) / "generation_config.json"
+    beside = [Path(checkpoint.path) / "generation_config.json", *_processor_files(project.base)]
 
     def add(files: Path) -> None:
-        if generation_config.is_file() and not (files / generation_config.name).exists():
-            shutil.copy(generation_config, files)
+        for file in beside:
+            if file.is_file() and not (files / file.name).exists():
+                shutil.copy(file, files)
         model_card(project, checkpoint, kind, task_files, student.adapter_base).save(files / "README.md")
 
     advice = "Name another folder with --to, or free space there."
     save_student(student, folder, {**about, "kind": kind, "parent": project.base}, add, advice)
     return kind
+
+
+def _processor_files(base: str) -> list[Path]:
+    """How a base that reads pictures, too, prepares them: it cannot be loaded for that without these files."""
+    name, revision = name_and_revision(base)
+    found = [
+        cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
+        for file in (PROCESSOR_NAME, IMAGE_PROCESSOR_NAME, VIDEO_PROCESSOR_NAME)
+    ]
+    return [Path(file) for file in found if file]
 
 
 def without_files(suites: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -91,6 +103,7 @@ def model_card(
     numbers = dict.fromkeys(c.cycle for c in reversed(lineage) if c.cycle)
     documents = [Path(d).name for n in numbers if n in cycles and (d := cycles[n].documents)]
     verdict = checkpoint.verdict
+    merged = kind == "full" and checkpoint.kind == "adapter"
     overruled = promotion_against_gate(project.reader.promotions(project.id), checkpoint.id)
     paragraphs = [
         f"# {_name(checkpoint)}",
@@ -103,6 +116,7 @@ def model_card(
         f"Documents, oldest cycle first: {', '.join(documents)}." if documents else "",
         f"Also evaluated with task files that are not included: {', '.join(task_files)}." if task_files else "",
         f"Weights: {kind}, safetensors."
+        + (" The scores are those of the adapter on its base; merging both rounded the weights." if merged else "")
         + (f" SHA-256 of the exported checkpoint: {checkpoint.hash}." if checkpoint.hash else ""),
     ]
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, paragraphs)) + "\n")

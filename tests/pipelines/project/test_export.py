@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,9 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
     assert f"| clean model ({project.base}) | - | - | - | - |" in card.text
     assert "Documents, oldest cycle first: handbook." in card.text
     assert "not included: house.jsonl." in card.text
+    assert "merging" not in card.text
+    checkpoint.kind = "adapter"
+    assert "merging both rounded the weights" in model_card(project, checkpoint, "full").text
     assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text
 
 
@@ -96,6 +100,15 @@ def test_without_a_card_of_the_base_no_license_is_stated(project: Project) -> No
     data = model_card(project, project.resolve("cycle:1"), "full").data
     assert data.license is None
     assert data.library_name == "transformers"
+
+
+def test_an_export_has_what_a_base_that_reads_pictures_needs(tmp_path: Path) -> None:
+    base = shutil.copytree(BASE, tmp_path / "base")
+    (base / "preprocessor_config.json").write_text('{"size": 224}')
+    project, to = Project.open(tmp_path / "project", str(base)), tmp_path / "exported"
+    _ = project.id  # creates it
+    assert answer(project, "export", "base", "--to", to)["kind"] == "full"
+    assert (to / "preprocessor_config.json").read_text() == '{"size": 224}'
 
 
 def test_an_export_to_a_full_disk_is_one_sentence_and_can_be_repeated(tmp_path: Path) -> None:
