@@ -17,6 +17,7 @@ import argparse
 import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from evals.stats.sequential import clear_outcome
 from evals.subject import Subject
 from evals.suites.lab import measure_instructions
 from pipelines.settings.schema import Gate
+from pipelines.storage import ContentCache
 from pipelines.synthetic.base_outputs import sample_answers
 from pipelines.synthetic.prompts import write_prompts
 from pipelines.watch import ForgettingCallback
@@ -164,7 +166,8 @@ def training_rows(base: Student, count: int, seed: int) -> dict[str, list[Row]]:
     engine = TransformersEngine(base)
     prompts = write_prompts(engine, chat, min(count, 512), seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        replies = sample_answers(engine, chat, prompts, Path(folder), "", max_new_tokens=MAX_ROW)
+        subject, cache = Subject(engine, chat), ContentCache(Path(folder))
+        replies = sample_answers(lambda: nullcontext(subject), chat, prompts, cache, "", max_new_tokens=MAX_ROW)
     own_replies = [
         Row(input_ids=s.tokens, labels=[t if target else -100 for t, target in zip(s.tokens, s.targets, strict=True)])
         for s in replies

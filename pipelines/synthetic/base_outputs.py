@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
-from pathlib import Path
 
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject, open_subject
@@ -22,7 +21,7 @@ from pipelines.synthetic.prompts import as_prompts, cached_prompts, garbled
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
-from recovery.models.students import parameters_of
+from recovery.models.students import load_chat, parameters_of
 from recovery.samples import Sample
 from recovery.states import FixedRows
 
@@ -61,17 +60,16 @@ class BaseOutputs:
         try:
             prompts = self.prompts()
             alternative = ""
-            with self.open_base() as base:
-                return sample_answers(
-                    base.engine,
-                    base.chat,
-                    prompts,
-                    self.project.cache.folder,
-                    self.project.base_weights_id,
-                    max_new_tokens=self.settings.distill.max_new_tokens,
-                    seed=self.seed,
-                    keep_cut=self.settings.midtrain.soft_labels,
-                )
+            return sample_answers(
+                self.open_base,
+                load_chat(self.project.base),
+                prompts,
+                self.project.cache,
+                self.project.base_weights_id,
+                max_new_tokens=self.settings.distill.max_new_tokens,
+                seed=self.seed,
+                keep_cut=self.settings.midtrain.soft_labels,
+            )
         except RecoverError as error:
             told = RecoverError(f"{error}{alternative}") if alternative else error
             self._leave_out(told, self.settings.midtrain.mix.answers == self.defaults.mix.answers)
@@ -115,10 +113,10 @@ class BaseOutputs:
 
 
 def sample_answers(
-    engine: Engine,
+    open_base: OpenSubject,
     chat: Chat,
     texts: Sequence[str],
-    folder: Path,
+    cache: ContentCache,
     base_weights: str,
     *,
     max_new_tokens: int,
@@ -131,15 +129,16 @@ def sample_answers(
     target. For soft labels a cut answer is as good as any: it shows how to go on, and without cut answers a base that
     seldom ends within the limit would only be shown its shortest answers.
 
-    The answers are cached in `folder` by all inputs, `base_weights` being a hash."""
+    They are cached by all inputs, `base_weights` being a hash; the base is loaded only where they are missing."""
     prompts = as_prompts(texts, chat)
 
     def generate() -> list[list[int]]:
-        generations = engine.generate([prompt.tokens for prompt in prompts], Sampling(max_new_tokens, seed=seed))
+        with open_base() as base:
+            generations = base.engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))
         return [g.tokens if g.finished or keep_cut else [] for g in generations]
 
     inputs = [base_weights, max_new_tokens, seed, *["with cut answers"] * keep_cut, *texts]
-    answers = ContentCache(folder).get_or_write("answers", inputs, generate)
+    answers = cache.get_or_write("answers", inputs, generate)
     pairs = [(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True) if answer]
     samples = [prompt.with_reply(answer, soft_labels=True) for prompt, answer in pairs]
     if not samples:

@@ -1,6 +1,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,12 @@ from tokenizers import AddedToken
 
 from evals.subject import Subject
 from pipelines.job import Job
+from pipelines.model_loading import OpenSubject
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Midtrain, Mix, Settings
+from pipelines.storage import ContentCache
 from pipelines.synthetic.base_outputs import (
     DISTILL_SEED,
     BaseOutputs,
@@ -166,8 +168,13 @@ def test_texts_are_generated_from_the_start_of_a_document_alone(adds_bos: bool) 
 PROMPTS = [f"Say {number}." for number in range(10)]
 
 
+def opening(subject: Subject) -> OpenSubject:
+    return lambda: nullcontext(subject)
+
+
 def answers_of(subject: Subject, folder: Path, weights: str = "m", max_new_tokens: int = 40) -> list[Sample]:
-    return sample_answers(subject.engine, subject.chat, PROMPTS, folder, weights, max_new_tokens=max_new_tokens)
+    cache = ContentCache(folder)
+    return sample_answers(opening(subject), subject.chat, PROMPTS, cache, weights, max_new_tokens=max_new_tokens)
 
 
 def test_only_the_answer_is_a_target_and_it_is_sampled_once(tmp_path: Path) -> None:
@@ -189,7 +196,8 @@ def test_answers_that_do_not_end_are_dropped_unless_they_are_to_be_kept(tmp_path
     assert [row.prompt for row in answers_of(subject, tmp_path)] == ["Say 3."]
     with pytest.raises(RecoverError, match="None of the base's answers ended within 4 tokens"):
         answers_of(subject, tmp_path, max_new_tokens=4)
-    kept = sample_answers(subject.engine, subject.chat, PROMPTS, tmp_path, "m", max_new_tokens=40, keep_cut=True)
+    cache = ContentCache(tmp_path)
+    kept = sample_answers(opening(subject), subject.chat, PROMPTS, cache, "m", max_new_tokens=40, keep_cut=True)
     assert [row.prompt for row in kept] == PROMPTS
     assert len(answers_of(subject, tmp_path)) == 1  # another file of the cache
 
