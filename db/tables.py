@@ -90,8 +90,6 @@ class Corpus(Table):
     id: Mapped[int] = mapped_column(primary_key=True)
     path: Mapped[str]
     hash: Mapped[str]
-    files: Mapped[int]
-    tokens: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

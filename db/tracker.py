@@ -51,11 +51,10 @@ class Tracker:
             project.root = str(root)
             return project.id
 
-    def corpus(self, path: str | Path, hash: str, files: int, tokens: int) -> int:
+    def corpus(self, path: str | Path, hash: str) -> int:
         """The id of the corpus with this path and hash, created on first use."""
         with self._transaction(f"the documents in {path}") as session:
-            key = {"path": str(path), "hash": hash}
-            return self._get_or_create(session, tables.Corpus, key, {"files": files, "tokens": tokens}).id
+            return self._get_or_create(session, tables.Corpus, {"path": str(path), "hash": hash}, {}).id
 
     def documents(self, corpus: int, documents: Iterable[Mapping[str, Any]]) -> None:
         """Store a corpus's documents in order (`name`, `hash`, `bytes`); later calls change nothing."""

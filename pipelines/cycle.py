@@ -237,10 +237,8 @@ class Cycle(Stage):
         number = next((run.cycle for run in runs_of_job(self.project, self.job.id) if run.cycle), None)
         cycle = next((c for c in cycles if c.number == number), None)
         if cycle is None:
-            tracker, file = self.project.tracker, self.job.training_file
-            size = sum(len(text) for text in corpus.texts) if corpus else file.stat().st_size if file else 0
-            path, files = (corpus.path, corpus.files) if corpus else (self.job.conversations or Path(), 1)
-            corpus_id = tracker.corpus(path, self.job.content, files, size // 4)
+            tracker = self.project.tracker
+            corpus_id = tracker.corpus(corpus.path if corpus else self.job.conversations or Path(), self.job.content)
             tracker.documents(corpus_id, corpus.documents() if corpus else ())
             with_runs = {run.cycle for run in self.project.reader.runs(self.project.id)}
             unused = [c for c in cycles[-1:] if c.status == "open" and c.number not in with_runs]

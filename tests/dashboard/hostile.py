@@ -21,7 +21,7 @@ NOTE = f"""{BAD}
 def hostile(tracker: Tracker) -> Seeded:
     seeded = seed(tracker, BAD, cycles=1)
     project = seeded.project
-    corpus = tracker.corpus(f"/{BAD}", "0", 1, 1)
+    corpus = tracker.corpus(f"/{BAD}", "0")
     tracker.documents(corpus, [{"name": BAD, "hash": BAD, "bytes": 1}, {"name": LONG, "hash": "b", "bytes": 1}])
     cycle = tracker.open_cycle(project, corpus)
     for kind, role, parent in (("midtrain", "midtrained", seeded.base), ("distill", "recovered", None)):

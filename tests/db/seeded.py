@@ -62,9 +62,7 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
     current = base
     for index in range(cycles):
         damaged, recovered, passed = CYCLES[index % len(CYCLES)]
-        corpus = tracker.corpus(
-            f"/home/ada/{name}/2026-q{index + 1}", f"{index:064x}", 12 + index, 48_000 + 900 * index
-        )
+        corpus = tracker.corpus(f"/home/ada/{name}/2026-q{index + 1}", f"{index:064x}")
         tracker.documents(corpus, [{"name": f"{n:02}.md", "hash": f"{n:064x}", "bytes": 3000 + n} for n in range(12)])
         cycle = tracker.open_cycle(project, corpus)
         eval_run = tracker.start_run(project, "eval", cycle.id, {"suite": "knowledge"})
@@ -243,7 +241,7 @@ def try_again(tracker: Tracker, seeded: Seeded, steps: int = 80) -> int:
 def under_way(tracker: Tracker, seeded: Seeded, steps: int = 12) -> Iterator[int]:
     """One more cycle, whose distillation runs as long as the context is open."""
     rng = random.Random(1)
-    corpus = tracker.corpus("/home/ada/handbook/under-way", "f" * 64, 9, 30_000)
+    corpus = tracker.corpus("/home/ada/handbook/under-way", "f" * 64)
     cycle = tracker.open_cycle(seeded.project, corpus)
     mid = _train(tracker, seeded, cycle.id, "midtrain", seeded.recovered[1], CYCLES[0].damaged, steps, rng)
     run = tracker.start_run(seeded.project, "distill", cycle.id, {"from": mid}, steps=steps * 4)

@@ -41,7 +41,7 @@ def test_a_cycle_shows_the_clean_score_that_it_used_and_not_a_later_one(
     """The second cycle takes the first one's; what was measured by hand, or on the items of probes, is neither's."""
     base = tracker.checkpoint(project, "base", "/models/lab")
     for _ in range(2):
-        tracker.open_cycle(project, tracker.corpus("/docs", "ab" * 32, 1, 100))
+        tracker.open_cycle(project, tracker.corpus("/docs", "ab" * 32))
     first, second = (cycle.id for cycle in reader.cycles(project))
     probe = {"part": "probe"}
     for cycle, value, settings in ((first, 0.8, {}), (None, 0.5, {}), (second, 0.6, probe)):

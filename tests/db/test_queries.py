@@ -176,7 +176,7 @@ def test_notes_are_selected_by_cycle_and_checkpoint(reader: Reader, tracker: Tra
 
 
 def test_documents_come_in_their_order(reader: Reader, tracker: Tracker) -> None:
-    corpus = tracker.corpus("docs", "aaa", files=12, tokens=100)
+    corpus = tracker.corpus("docs", "aaa")
     documents = [{"name": f"{n}.md", "hash": "ab" * 32, "bytes": 10 + n} for n in range(12)]
     tracker.documents(corpus, documents)
     tracker.documents(corpus, documents[::-1])  # the same content once more

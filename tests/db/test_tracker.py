@@ -44,9 +44,9 @@ def test_a_project_is_created_once_and_its_folder_may_move(tracker: Tracker, rea
 
 
 def test_a_corpus_is_identified_by_path_and_hash(tracker: Tracker) -> None:
-    first = tracker.corpus("docs", "aaa", files=3, tokens=100)
-    assert tracker.corpus("docs", "aaa", files=3, tokens=100) == first
-    assert tracker.corpus("docs", "bbb", files=3, tokens=120) != first
+    first = tracker.corpus("docs", "aaa")
+    assert tracker.corpus("docs", "aaa") == first
+    assert tracker.corpus("docs", "bbb") != first
 
 
 def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int) -> None:

@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Project:
     base.mkdir()
     (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Base\n")
     project = Project.open(tmp_path / "project", str(base))
-    corpus = project.tracker.corpus("/home/ada/handbook", "c0ffee", 3, 100)
+    corpus = project.tracker.corpus("/home/ada/handbook", "c0ffee")
     cycle, _ = project.tracker.open_cycle(project.id, corpus)
     checkpoint = record_checkpoint(project, cycle, 1)
     metric = {"value": 0.8125, "n": 16, "stderr": 0.1, "ci95": [0.6, 0.9]}
