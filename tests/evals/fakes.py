@@ -1,8 +1,9 @@
-"""A fake subject with scripted replies and likelihoods, for tests of measurements."""
+"""A fake subject with scripted replies and likelihoods, and results, for tests of measurements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from evals.results import Item, Metric, Result
 from evals.subject import Subject
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import logprobs_of_rows
@@ -75,3 +76,10 @@ def fake_subject(
     tokenizer = LetterTokenizer()
     tokenizer.chat_template = template
     return Subject(ScriptedEngine(answer, **options), Chat(tokenizer, frozenset({EOS}), EOS))
+
+
+def result(passes: list[bool], task: str = "ifeval", suite: str = "behaviour") -> Result:
+    """A result whose items have their numbers as keys."""
+    name = "prompt_level_strict_acc" if task == "ifeval" else "match"
+    items = [Item(str(i), "", "", passed) for i, passed in enumerate(passes)]
+    return Result(task, suite, "test", {name: Metric.from_passes(passes)}, items, {}, 0.0)

@@ -24,13 +24,8 @@ from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle
 from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError
+from tests.evals.fakes import result
 from tests.pipelines.project.checkpoints import record_checkpoint
-
-
-def result(passes: list[bool], task: str = "ifeval", suite: str = "behaviour") -> Result:
-    name = "prompt_level_strict_acc" if task == "ifeval" else "match"
-    items = [Item(str(i), "", "", passed) for i, passed in enumerate(passes)]
-    return Result(task, suite, "test", {name: Metric.from_passes(passes)}, items, {}, 0.0)
 
 
 def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:

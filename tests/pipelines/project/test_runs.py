@@ -4,7 +4,7 @@ from db.tables import RunInputs
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
 from pipelines.project.runs import past_cycles, recorded_run
-from tests.pipelines.gate.test_verdict import result
+from tests.evals.fakes import result
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
