@@ -30,6 +30,7 @@ CONVERSATION_WINDOW = 2048  # tokens of a conversation; the rest is left out
 ANSWERS = "answers"  # the task of conversations
 MIN_CONTEXT_WORDS = 3  # with less context a name can only be guessed
 CLOZES_PER_PASSAGE = 4
+SENTENCE_GAP = 64  # characters before a name that show whether it begins a sentence
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?!\w)")
 NAMES = re.compile(r"[A-Z][\w'’-]*(?: [A-Z][\w'’-]*)*")
@@ -109,14 +110,18 @@ def _mean_logprob(groups: list[list[Item]]) -> Metric:
 def find_clozes(passage: str) -> list[Cloze]:
     """Find the first mentions of names and numbers, which cannot be copied from the text before them."""
     spans = [m.span() for m in NUMBER.finditer(passage)]
-    spans += [m.span() for m in NAMES.finditer(passage) if not SENTENCE_START.search(passage[: m.start()])]
+    before = (passage[max(0, m.start() - SENTENCE_GAP) : m.start()] for m in NAMES.finditer(passage))
+    names = zip(NAMES.finditer(passage), before, strict=True)
+    spans += [m.span() for m, text in names if not SENTENCE_START.search(text)]
     clozes: list[Cloze] = []
     for start, end in sorted(spans):
+        if len(clozes) == CLOZES_PER_PASSAGE:
+            break
         context, target = passage[:start], passage[start:end]
         is_first_mention = target not in context and len(target) > 1
         if is_first_mention and context[-1:].isspace() and len(context.split()) >= MIN_CONTEXT_WORDS:
             clozes.append(Cloze(context.rstrip(" "), target))
-    return clozes[:CLOZES_PER_PASSAGE]
+    return clozes
 
 
 def _encode_clozes(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int]], list[list[int]]]:
@@ -187,10 +192,12 @@ def measure_answers(subject: Subject, conversations: Sequence[Conversation], *, 
     return Result(ANSWERS, "knowledge", data, metrics, items, {"window": CONVERSATION_WINDOW}, *cost())
 
 
-def encode_conversation(chat: Chat, conversation: Conversation) -> tuple[list[int], list[bool]]:
+def encode_conversation(
+    chat: Chat, conversation: Conversation, window: int | None = CONVERSATION_WINDOW
+) -> tuple[list[int], list[bool]]:
     """The tokens, and which of them are answers; none where the template cannot render the conversation as it is."""
     try:
         tokens, targets = chat.conversation(conversation["messages"], conversation.get("tools"))
     except RecoverError:
         return [], []
-    return tokens[:CONVERSATION_WINDOW], targets[:CONVERSATION_WINDOW]
+    return tokens[:window], targets[:window]

@@ -18,8 +18,10 @@ from typing import Any
 from db.column_types import storable
 from pipelines.documents.file_formats import (
     TEXT_FIELDS,
+    NotJson,
     Unreadable,
     has_content,
+    is_too_large,
     json_line_rows,
     json_rows,
     parquet_rows,
@@ -55,6 +57,9 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
     if not isinstance(turns, list):
         raise ValueError(INVALID)
     messages, system = [_turn(turn) for turn in turns], _first(row, ("system", "system_prompt"))
+    if messages and messages[-1]["role"] == "user":  # preferences may have the answers beside the turns
+        chosen = [_turn(turn) for turn in _turns(row.get("chosen"), "assistant")]
+        messages = chosen if any(turn["role"] == "user" for turn in chosen) else messages + chosen
     if isinstance(system, str) and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
     return messages if any(message["role"] == "user" for message in messages) else []
@@ -98,8 +103,8 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
     Raises RecoverError where its rows are of conversations, and no text, but none can be learned."""
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         return []
-    conversations, left_out, are_texts = list[dict[str, Any]](), 0, False
-    for number, row in enumerate(rows_of(path)):
+    conversations, left_out, are_texts, unread = list[dict[str, Any]](), 0, False, list[str]()
+    for number, row in enumerate(_readable(rows_of(path), unread)):
         if number == MAX_ROWS:
             log.warning(f"Read only the first {MAX_ROWS:,} rows of {path}")
             break
@@ -117,12 +122,24 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             f"No row of {path} holds a conversation with an answer that can be learned. Give JSON, JSON lines or "
             "Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
         )
+    if unread and conversations:
+        log.warning(f"Read only a part of {path}: {unread[0]}")
+    elif unread and is_too_large(path):
+        raise RecoverError(f"The file {path} cannot be read: {unread[0]}.")
     if left_out:
         log.warning(
             f"Left out {left_out:,} of {left_out + len(conversations):,} rows of {path}: they hold no conversation "
             "that can be read as a whole, or none to learn"
         )
     return conversations
+
+
+def _readable(rows: Iterator[Any], unread: list[str]) -> Iterator[Any]:
+    """The rows; why there are no more of them is added to `unread`."""
+    try:
+        yield from rows
+    except Unreadable as error:
+        unread.append(str(error))
 
 
 def _has_turns(row: Any) -> bool:
@@ -151,16 +168,18 @@ def warn_of_unread_tools(conversations: Iterable[Mapping[str, Any]], chat: Chat)
 
 
 def rows_of(path: Path) -> Iterator[Any]:
-    """The rows that can be read; what is wrong with the others is no matter here."""
+    """The rows that can be read; at the end Unreadable if there are others."""
     suffix = path.suffix.lower()
     if suffix == ".parquet":
         yield from parquet_rows(path)
         return
-    if suffix == ".json":
-        with suppress(Unreadable):  # perhaps JSON lines under another name
+    is_json = suffix == ".json"
+    if is_json:
+        try:
             yield from (row for row in json_rows(path) if row is not None)
-            return
-    with suppress(Unreadable):
+        except NotJson:  # perhaps JSON lines under another name
+            is_json = False
+    if not is_json:
         yield from (row for row in json_line_rows(path) if row is not None)
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from evals.downloads import is_hub_offline, is_hub_reachable
-from pipelines.documents.file_formats import READERS, Unreadable, documents_in, row_documents
+from pipelines.documents.file_formats import READERS, Unreadable, documents_in, row_documents, split_document
 from pipelines.documents.text_store import Spool, Texts, copies
 from pipelines.storage import JsonLines
 from recovery.errors import RecoverError, first_line, hub_problem
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<split>\w+))?")
 
+SAMPLE_CHARACTERS = 8_192  # of a document, to measure its recall by
 Skipped = list[tuple[Path, str]]  # (file, reason)
 
 
@@ -187,12 +188,14 @@ def check_questions_apart(questions: Path, docs: Path) -> None:
 
 
 def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:
-    """Write a file of `count` documents, evenly spaced. Their recall is measured where there are no questions."""
+    """Write a file of `count` documents, evenly spaced, and of long ones the beginning. Their recall is measured where
+    there are no questions."""
     file = snapshot_file(home, corpus.hash).with_suffix(".sample.jsonl")
     if not file.is_file():
         total = sum(1 for _ in corpus.texts)
         indices = {i * total // count for i in range(count)} if total > count else set(range(total))
-        JsonLines(file).write({"text": text} for i, text in enumerate(corpus.texts) if i in indices)
+        chosen = (text for i, text in enumerate(corpus.texts) if i in indices)
+        JsonLines(file).write({"text": next(split_document([text], SAMPLE_CHARACTERS))} for text in chosen)
     return file
 
 

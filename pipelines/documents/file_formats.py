@@ -36,18 +36,28 @@ class Unreadable(Exception):
     """A file, or the rest of it, cannot be read: it is skipped, and the message is the reason that is reported."""
 
 
+class NotJson(Unreadable):
+    """A file of another format."""
+
+
 def split_document(pieces: Iterable[str], max_characters: int = MAX_CHARACTERS) -> Iterator[str]:
-    """Join the pieces of one document; yield it whole, or in parts of at most `max_characters`."""
+    """Join the pieces of one document; yield it whole, or in parts of at most `max_characters`. Where a piece cannot be
+    read, those before it are a document all the same."""
     pending = ""
-    for text in pieces:
-        if "\0" in text:
-            raise Unreadable("not text: it contains NUL bytes")
-        pending += text
-        while len(pending) > max_characters:
-            cut = _cut_position(pending, max_characters)
-            if pending[:cut].strip():
-                yield pending[:cut].strip()
-            pending = pending[cut:]
+    try:
+        for text in pieces:
+            if "\0" in text:
+                raise Unreadable("not text: it contains NUL bytes")
+            pending += text
+            while len(pending) > max_characters:
+                cut = _cut_position(pending, max_characters)
+                if pending[:cut].strip():
+                    yield pending[:cut].strip()
+                pending = pending[cut:]
+    except Exception:
+        if pending.strip():
+            yield pending.strip()
+        raise
     if pending.strip():
         yield pending.strip()
 
@@ -105,9 +115,17 @@ def read_docx(file: Path) -> Iterator[str]:
 def _block_text(block: Any) -> str:
     """A paragraph, as a Markdown heading if it is one; or a table, row by row."""
     if hasattr(block, "rows"):
-        return "\n".join(" | ".join(cell.text for cell in row.cells) for row in block.rows)
+        seen = set[Any]()  # a merged cell is in each of its rows and columns
+        return "\n".join(" | ".join(_cell_text(cell, seen) for cell in row.cells) for row in block.rows)
     level = block.style.name.removeprefix("Heading ") if block.style is not None and block.style.name else ""
     return f"{'#' * int(level)} {block.text}" if level.isdecimal() and len(level) == 1 else str(block.text)
+
+
+def _cell_text(cell: Any, seen: set[Any]) -> str:
+    if cell._tc in seen:
+        return ""
+    seen.add(cell._tc)
+    return str(cell.text)
 
 
 def read_pdf(file: Path) -> Iterator[str]:
@@ -116,11 +134,24 @@ def read_pdf(file: Path) -> Iterator[str]:
         reader = pypdf.PdfReader(raw)
         if reader.is_encrypted and not reader.decrypt(""):
             raise Unreadable("locked with a password")
-        parts = split_document(f"{page.extract_text()}\n\n".replace("\0", "") for page in reader.pages)
+        parts = split_document(_page_texts(reader.pages))
         if (first := next(parts, None)) is None:
             raise Unreadable("no text; perhaps its pages are pictures")
         yield first
         yield from parts
+
+
+def _page_texts(pages: Iterable[Any]) -> Iterator[str]:
+    """Skip pages that cannot be read, and report them by raising Unreadable at the end."""
+    broken: list[int] = []
+    number = 0
+    for number, page in enumerate(pages, start=1):
+        try:
+            yield f"{page.extract_text()}\n\n".replace("\0", "")
+        except Exception:  # pypdf raises what it meets
+            broken.append(number)
+    if broken:
+        raise Unreadable(f"{len(broken)} of {number} pages cannot be read; the first is page {broken[0]}")
 
 
 def row_text(row: Any) -> str:
@@ -142,7 +173,7 @@ def row_text(row: Any) -> str:
 
 def row_documents(rows: Iterable[Any]) -> Iterator[str]:
     for row in rows:
-        yield from split_document([row_text(row)])
+        yield from split_document([row_text(row).replace("\0", "")])
 
 
 def read_csv(file: Path) -> Iterator[str]:
@@ -171,14 +202,18 @@ def _whole_rows(rows: Iterable[dict[Any, Any]]) -> Iterator[dict[str, Any]]:
         raise Unreadable(f"{longer} of {count} rows have more cells than the header; put text with commas in quotes")
 
 
+def is_too_large(file: Path) -> bool:
+    return file.suffix.lower() == ".json" and file.stat().st_size > MAX_JSON_BYTES
+
+
 def json_rows(file: Path) -> Iterator[Any]:
     """An object, or a list of them."""
-    if file.stat().st_size > MAX_JSON_BYTES:
+    if is_too_large(file):
         raise Unreadable(f"over {MAX_JSON_BYTES >> 20} MB, too large; save it as .jsonl, with one object in each line")
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not valid JSON: {error}") from error
+        raise NotJson(f"not valid JSON: {error}") from error
     yield from content if isinstance(content, list) else [content]
 
 

@@ -252,11 +252,15 @@ def write_questions(
                 accepted.append(question)
                 if len(accepted) % PROGRESS_EVERY == 0:
                     log.info(f"  Kept {len(accepted)} of {counts.written} questions on {counts.passages} passages")
-    except KeyboardInterrupt:
+    except BaseException as error:
         if not accepted:
             raise
         JsonLines(out).write(map(asdict, accepted))
-        raise KeyboardInterrupt(f"The {len(accepted)} questions kept so far are in {out}.") from None
+        kept = f"The {len(accepted)} questions kept so far are in {out}."
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(kept) from None
+        log.warning(kept)
+        raise
     if not accepted:
         raise RecoverError(
             f"None of the {counts.written} questions that the base wrote passed the filters "

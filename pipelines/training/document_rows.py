@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from db.tables import Checkpoint
+from evals.suites.training_texts import CONVERSATION_WINDOW, read_conversations
 from evals.suites.training_texts import encode_conversation as encode
-from evals.suites.training_texts import read_conversations
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
@@ -75,7 +75,7 @@ def rows_beside(
         share /= 2
         settings = settings.model_copy(update={"documents": share})
     if share and file:
-        rows += training_file_rows(file, chat, settings, stage.job.seed)
+        rows += training_file_rows(file, chat, settings, stage.settings.midtrain.window, stage.job.seed)
     if share and corpora:
         rows.append(document_rows(stage, chat, corpora, max(1, round(share * whole)), use_labels=True))
     if texts:  # in tokens of the base, which reads them: the student may have more
@@ -84,22 +84,39 @@ def rows_beside(
     return [CommonTokens(states, vocabulary) for states in rows]
 
 
-def training_file_samples(file: Path, chat: Chat) -> list[Sample]:
-    """The conversations of a training file, with the assistant's tokens as targets."""
-    conversations = read_conversations(file)
-    encoded = [encode(chat, conversation) for conversation in conversations]
-    samples = [Sample(tokens, targets) for tokens, targets in encoded if any(targets[1:])]
+def training_file_samples(file: Path, chat: Chat, window: int) -> list[Sample]:
+    """The conversations of a training file, with the assistant's tokens as targets.
+
+    A conversation may be as long as a window of documents, and ends with an answer: cut within one, it would teach
+    everything but the end."""
+    conversations, window = read_conversations(file), max(window, CONVERSATION_WINDOW)
+    encoded = [encode(chat, conversation, None) for conversation in conversations]
+    samples = [Sample(*up_to_an_answer(tokens, targets, window)) for tokens, targets in encoded if any(targets[1:])]
+    samples = [sample for sample in samples if sample.target_count]
     if left_out := len(conversations) - len(samples):
         log.warning(
             f"{left_out:,} of {len(conversations):,} conversations of the training file are not learned: the "
-            "chat template cannot render them, or no answer is within the first 2,048 tokens"
+            f"chat template cannot render them, or no answer ends within the first {window:,} tokens"
+        )
+    answers, learned = sum(sum(targets[1:]) for _, targets in encoded), sum(sample.target_count for sample in samples)
+    if learned < answers:
+        log.warning(
+            f"{1 - learned / answers:.1%} of the tokens of all answers are not learned: they are in answers that end "
+            f"behind the first {window:,} tokens of their conversations. Raise midtrain.window, or split them"
         )
     return samples
 
 
-def training_file_rows(file: Path, chat: Chat, settings: Distill, seed: int) -> list[FixedRows]:
+def up_to_an_answer(tokens: list[int], targets: list[bool], window: int) -> tuple[list[int], list[bool]]:
+    """The conversation up to its last answer that ends within the window."""
+    ends = [i for i in range(1, len(targets) + 1) if targets[i - 1] and not any(targets[i : i + 1])]
+    end = max((end for end in ends if end <= window), default=0)
+    return tokens[:end], targets[:end]
+
+
+def training_file_rows(file: Path, chat: Chat, settings: Distill, window: int, seed: int) -> list[FixedRows]:
     """The conversations beside a distillation's rows; none where no answer in them can be learned."""
-    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat)]
+    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat, window)]
     return [FixedRows(samples, rows=_rows(samples, settings), seed=seed)] if samples else []
 
 

@@ -73,7 +73,8 @@ def midtrain(
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
     texts_share = stage.settings.midtrain.mix.texts
     texts = base.texts(is_default=texts_share == base.defaults.mix.texts) if texts_share else []
-    chats = training_file_samples(file, chat) if (file := stage.job.training_file) else []
+    window = stage.settings.midtrain.window
+    chats = training_file_samples(file, chat, window) if (file := stage.job.training_file) else []
     if not corpus and not chats:
         raise RecoverError("No conversation has an answer that the chat template can render. Give others.")
     chat_tokens = sum(len(sample.tokens) for sample in chats)

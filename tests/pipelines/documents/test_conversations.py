@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.documents import file_formats
 from pipelines.documents.conversations import read_training_file, tools_of, training_conversation, turns_of
 from recovery.errors import RecoverError
 
@@ -15,6 +16,8 @@ FORMATS: dict[str, dict[str, Any]] = {
     "prompt and completion": {"prompt": "Q", "completion": "A"},
     "conversational completion": {"prompt": [USER], "completion": [ASSISTANT]},
     "preferences": {"prompt": [USER], "chosen": [ASSISTANT], "rejected": [{"role": "assistant", "content": "B"}]},
+    "preferences beside turns": {"conversations": [{"from": "human", "value": "Q"}], "chosen": ASSISTANT},
+    "preferences with turns in both": {"messages": [USER], "chosen": [USER, ASSISTANT], "rejected": [USER]},
     "preferences with a text": {"prompt": "Q", "chosen": [USER, ASSISTANT], "rejected": [USER]},
     "parts of text": {"messages": [{"role": "user", "content": [{"type": "text", "text": "Q"}]}, ASSISTANT]},
     "preferences with the prompt in both": {"prompt": [USER], "chosen": [USER, ASSISTANT], "rejected": [USER]},
@@ -197,6 +200,19 @@ def test_json_json_lines_and_parquet_are_read_as_they_are(tmp_path: Path) -> Non
     for file in ("list.json", "lines.jsonl", "lines.json", "table.parquet"):
         answers = [row["messages"][-1]["content"] for row in read_training_file(tmp_path / file)]
         assert answers == ["A", "B"], file
+
+
+def test_rows_that_cannot_be_read_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = json.dumps(FORMATS["alpaca"] | {"output": "caf\u00e9"}, ensure_ascii=False)
+    (tmp_path / "mixed.jsonl").write_bytes(f"{row}\n".encode() + f"{row}\n".encode("cp1252"))
+    assert len(read_training_file(tmp_path / "mixed.jsonl")) == 1
+    assert "1 of 2 lines are not JSON; the first is line 2" in caplog.text
+    (tmp_path / "large.json").write_text(f"[{row}]")
+    monkeypatch.setattr(file_formats, "MAX_JSON_BYTES", 10)
+    with pytest.raises(RecoverError, match=r"large\.json cannot be read: over 0 MB, too large; save it as \.jsonl"):
+        read_training_file(tmp_path / "large.json")
 
 
 def test_a_file_of_documents_has_no_conversations(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

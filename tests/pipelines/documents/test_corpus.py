@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from evals.suites.training_texts import read_passages
-from pipelines.documents.corpus import load_snapshots, read_corpus, sample_passages, save_snapshot
+from pipelines.documents.corpus import (
+    SAMPLE_CHARACTERS,
+    load_snapshots,
+    read_corpus,
+    sample_passages,
+    save_snapshot,
+)
 from recovery.errors import RecoverError
 
 
@@ -122,6 +128,16 @@ def test_a_snapshot_does_not_depend_on_the_folder(tmp_path: Path) -> None:
     (tmp_path / "docs" / "a.txt").unlink()
     (snapshot,) = load_snapshots(tmp_path / "home", ["0" * 64, corpus.hash])
     assert list(snapshot.texts) == texts
+
+
+def test_a_sample_has_the_beginning_of_a_long_document(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "book.txt").write_text("\n\n".join(f"Paragraph {i} of a long book." for i in range(5_000)))
+    corpus = save_snapshot(tmp_path / "home", read_corpus(tmp_path / "docs"))
+    [passage] = read_passages(sample_passages(tmp_path / "home", corpus))
+    assert SAMPLE_CHARACTERS / 2 < len(passage) <= SAMPLE_CHARACTERS
+    assert next(iter(corpus.texts)).startswith(passage)
+    assert passage.endswith("book.")
 
 
 def test_a_sample_is_evenly_spaced_and_written_once(tmp_path: Path) -> None:

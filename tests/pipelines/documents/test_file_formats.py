@@ -1,4 +1,5 @@
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,49 @@ def test_any_row_becomes_a_text(value: Any, name: str) -> None:
 )
 def test_a_row_without_its_text_is_no_document_and_one_with_an_unused_text_column_is(row: Any, text: str) -> None:
     assert row_text(row) == text
+
+
+def test_what_was_read_before_an_error_is_kept() -> None:
+    def pieces() -> Iterator[str]:
+        yield "Read."
+        raise ValueError("no more")
+
+    parts = split_document(pieces())
+    assert next(parts) == "Read."
+    with pytest.raises(ValueError, match="no more"):
+        next(parts)
+
+
+def test_a_page_that_cannot_be_read_is_left_out() -> None:
+    class Page:
+        def __init__(self, number: int):
+            self.number = number
+
+        def extract_text(self) -> str:
+            if self.number in (2, 4):
+                raise ValueError("LZW code 511")
+            return f"Page {self.number}."
+
+    parts = split_document(file_formats._page_texts(map(Page, range(1, 6))))
+    assert next(parts) == "Page 1.\n\nPage 3.\n\nPage 5."
+    with pytest.raises(Unreadable, match="2 of 5 pages cannot be read; the first is page 2"):
+        next(parts)
+
+
+def test_nul_characters_in_a_row_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "One\\u0000."}\n{"text": "Two."}\n')
+    assert list(documents_in(tmp_path / "rows.jsonl")) == ["One.", "Two."]
+
+
+def test_a_merged_cell_is_written_once(tmp_path: Path) -> None:
+    docx = pytest.importorskip("docx")
+    letter = docx.Document()
+    table = letter.add_table(2, 3)
+    for cell, text in zip(table.rows[1].cells, "abc", strict=True):
+        cell.text = text
+    table.cell(0, 0).merge(table.cell(0, 2)).text = "Prices"
+    letter.save(str(tmp_path / "prices.docx"))
+    assert list(documents_in(tmp_path / "prices.docx")) == ["Prices |  | \na | b | c"]
 
 
 def test_rows_of_a_table_that_a_comma_cuts_are_counted_and_left_out(tmp_path: Path) -> None:

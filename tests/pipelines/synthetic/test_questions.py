@@ -128,6 +128,20 @@ def test_an_interruption_keeps_questions(tmp_path: Path, scripted_base: None, mo
     assert len(read_questions(out)) == 20
 
 
+def test_an_error_keeps_questions(
+    tmp_path: Path, scripted_base: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(message: str) -> None:
+        raise RecoverError("vLLM failed")
+
+    monkeypatch.setattr(log, "info", fail)
+    docs, out = ships(tmp_path / "docs"), tmp_path / "questions.jsonl"
+    with pytest.raises(RecoverError, match="vLLM failed"):
+        write_questions(read_corpus(docs), "scripted", out, count=30)
+    assert len(read_questions(out)) == 20
+    assert f"The 20 questions kept so far are in {out}." in caplog.text
+
+
 def test_the_error_has_the_reasons_when_no_question_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text(PASSAGE)
     subject: Subject = fake_subject(capable(lambda passage: [Draft("Who is it?", "nobody named")]))

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from db.tables import RunInputs
 from pipelines.documents.corpus import CorpusSnapshot, read_corpus, save_snapshot
@@ -21,6 +23,7 @@ from pipelines.training.document_rows import (
     measured_separator,
     rows_beside,
     training_file_rows,
+    up_to_an_answer,
 )
 from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
@@ -48,6 +51,15 @@ def docs(tmp_path: Path) -> Path:
 @pytest.fixture
 def corpus(tmp_path: Path, docs: Path) -> CorpusSnapshot:
     return save_snapshot(tmp_path / "project" / ".recover", read_corpus(docs))
+
+
+@given(turns=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=6), window=st.integers(1, 40))
+def test_a_conversation_ends_with_the_last_answer_that_fits(turns: list[tuple[int, int]], window: int) -> None:
+    targets = [answer for asked, answered in turns for answer in [False] * asked + [True] * answered]
+    tokens, kept = up_to_an_answer(list(range(len(targets))), targets, window)
+    ends = [sum(map(sum, turns[:count])) for count in range(len(turns) + 1)]
+    assert len(tokens) == len(kept) == max(end for end in ends if end <= window)
+    assert kept == targets[: len(kept)]
 
 
 def stage_of(folder: Path, family: Family) -> Stage:
@@ -149,7 +161,7 @@ def test_answers_are_about_the_share_of_the_target_tokens(tmp_path: Path, share:
     chat = load_chat(save_tiny(tmp_path / "base"))
     file = save_conversations(tmp_path / "chats.jsonl", "This is the answer to the question, in a whole sentence.")
     settings = Distill(documents=share, texts=texts, rows=8, max_new_tokens=64)
-    (states,) = training_file_rows(file, chat, settings, seed=1)
+    (states,) = training_file_rows(file, chat, settings, 512, seed=1)
     samples = states.draw(NO_STUDENT, 0)
     assert all(sample.use_labels for sample in samples)
     answers, others = sum(sample.target_count for sample in samples), settings.rows * settings.max_new_tokens / 2
@@ -164,7 +176,7 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
     most = settings.rows * settings.max_new_tokens
     for prompt in ("Q?", "A question of many words. " * 5):
         file = save_conversations(tmp_path / "chats.jsonl", "A", count=500, prompt=prompt)
-        (states,) = training_file_rows(file, chat, settings, seed=1)
+        (states,) = training_file_rows(file, chat, settings, 512, seed=1)
         samples = states.draw(NO_STUDENT, 0)
         tokens = sum(len(sample.tokens) for sample in samples)
         assert 0.8 * most < tokens <= 1.01 * most
@@ -179,8 +191,8 @@ def test_conversations_without_answer_are_omitted_and_counted(tmp_path: Path, ca
         lines.write(json.dumps({"messages": [{"role": "assistant", "content": "It begins with an answer."}]}) + "\n")
         lines.write(json.dumps({"messages": [{"role": "user", "content": "No answer?"}]}) + "\n")
     settings = Distill(documents=0.2, rows=2, max_new_tokens=64)
-    (states,) = training_file_rows(file, chat, settings, seed=1)
+    (states,) = training_file_rows(file, chat, settings, 512, seed=1)
     assert len(states.samples) in (3, 4)  # the template may render the fourth
     assert "of 5 conversations of the training file are not learned" in caplog.text
     file.write_text(json.dumps({"messages": [{"role": "user", "content": "No answer?"}]}) + "\n")
-    assert training_file_rows(file, chat, settings, seed=1) == []
+    assert training_file_rows(file, chat, settings, 512, seed=1) == []
