@@ -183,8 +183,13 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         assert recorded is not None
         student = project.verify(recorded)
         replies = BaseReplies.of(project.base, project.cache)
-        base_ending, ending = replies.ends.probability, replies.ending(load_frozen(student.path))
-        is_lost, cycle = has_lost_ends(ending, base_ending), Cycle(project, replace(job, command="distill"))
+        model = load_frozen(student.path)
+        base_ending, ending = replies.ends.probability, replies.ending(model)
+        is_lost = has_lost_ends(ending, base_ending) and not replies.ends_its_own(model, project.base)
+        if not is_lost and has_lost_ends(ending, base_ending):  # it writes more, and need not end where the base does
+            base_ending = None
+        del model
+        cycle = Cycle(project, replace(job, command="distill"))
         if is_lost:
             log.info(
                 f"Where replies of the base end, the fine-tune ends with probability {ending:.2f}, the base with "
@@ -248,7 +253,7 @@ def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
     """A repair begins where interpolation ended, which probes choose, so neither of them is advised on."""
     settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO, "probe_every": 0}})
     planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
-    attempt = Attempt(settings.model_dump(), outcome.distilled.steps, planned)
+    attempt = Attempt(settings.model_dump(), outcome.distilled.steps, planned, stopped=outcome.distilled.stopped)
     return advise(outcome.verdict.as_dict(), attempt)
 
 

@@ -13,7 +13,15 @@ from pipelines.storage import ContentCache
 from recovery.engines import Generation, Sampling
 from recovery.models.chat_template import check_same_vocabulary
 from recovery.models.students import Student, load_chat
-from recovery.stop_contract import Fault, ReplyEnds, StopFiles, file_faults, measured_fault, probability_of_ending
+from recovery.stop_contract import (
+    Fault,
+    ReplyEnds,
+    StopFiles,
+    ends_its_own,
+    file_faults,
+    measured_fault,
+    probability_of_ending,
+)
 
 PROMPTS = 24
 LIMIT = 256  # tokens of a reply
@@ -44,6 +52,11 @@ class BaseReplies:
         replies = [Generation(**reply) for reply in stored]
         ends = ReplyEnds.of(replies, LIMIT, files.generation, ending)
         return cls(list(zip(prompts, replies, strict=True)), ends)
+
+    def ends_its_own(self, model: Student, base: str) -> bool:
+        replies = _sample(model, [model.chat.prompt(text) for text in _texts(base)])
+        own = ReplyEnds.of(replies, LIMIT, StopFiles.of(model.path).generation)
+        return ends_its_own(own.finished, self.ends.finished)
 
     def ending(self, model: Student) -> float | None:
         return probability_of_ending(model, self.exchanges, StopFiles.of(model.path).stops)

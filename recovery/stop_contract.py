@@ -147,6 +147,12 @@ def has_lost_ends(model: float | None, base: float | None) -> bool:
     return model is not None and base is not None and model < UNLEARNED * base
 
 
+def ends_its_own(model: float, base: float) -> bool:
+    """By the shares of replies that end. A model that writes more than its base, or has another end of a turn, need not
+    end where replies of the base do."""
+    return model > UNLEARNED * base
+
+
 def measured_fault(
     model: ReplyEnds, files: StopFiles, base: ReplyEnds | None, base_files: StopFiles | None
 ) -> Fault | None:
@@ -161,10 +167,7 @@ def measured_fault(
             return None
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
         return Fault(what, "Name the model that it came from with --base, to tell a lost end from long replies")
-    # Behind the base's replies, in its format, a model with another end of a turn need not end.
-    ends_otherwise = base_files is not None and files.template != base_files.template
-    ends_its_own = ends_otherwise and model.finished > UNLEARNED * base.finished
-    if has_lost_ends(model.probability, base.probability) and not ends_its_own:
+    if has_lost_ends(model.probability, base.probability) and not ends_its_own(model.finished, base.finished):
         ends = f"the model ends with probability {model.probability:.2f}, the base with {base.probability:.2f}"
         cure = "`recover repair` brings it back by a few steps on the base's answers, which end"
         return Fault(f"Where replies of its base end, {ends}: {_reason(files, base_files)}", cure)

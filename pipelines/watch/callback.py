@@ -33,8 +33,8 @@ from pipelines.watch.readings import (
     training_rows,
 )
 from recovery.errors import RecoverError, first_line
-from recovery.models.adapters import changes_head, same_model
-from recovery.models.chat_template import Chat
+from recovery.models.adapters import changed_base, changes_head, same_model
+from recovery.models.chat_template import Chat, same_chat_template
 from recovery.models.students import head_matches, load_chat
 
 PREFIX = "forgetting/"
@@ -105,6 +105,11 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             else:
                 rows = args.per_device_train_batch_size * args.gradient_accumulation_steps * state.max_steps
                 self._read_clean_model(kwargs.get("train_dataloader"), rows)
+                if self._reads_otherwise:
+                    log.info(
+                        "The chat template is not that of the base: a model that learns it moves away from the base "
+                        "without any loss, so only a loss of instructions is warned of"
+                    )
             self._has_begun = True
 
     def _read_clean_model(self, dataloader: Any, rows_of_the_training: int) -> None:
@@ -169,7 +174,7 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         if self.budget.is_due("rows", steps) or self._has_risen(rows, model, steps):
             with self.budget.timed("rows"):
                 values, finding = rows.read(model, step)
-            if finding:
+            if finding and not self._reads_otherwise:
                 self._warn(
                     "likely",
                     f"Instruction following is likely to suffer: after {step:,} steps the KL to the clean model on "
@@ -179,8 +184,9 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         if self._instructions.clean and self.budget.is_due("instructions", steps):
             with self.budget.timed("instructions"):
                 test = self._instructions.read(model)
-            values["instructions"] = test.difference
-            if test.high <= -MIN_LOSS:
+            if test:
+                values["instructions"] = test.difference
+            if test and test.high <= -MIN_LOSS:
                 self._warn(
                     "certain",
                     f"Instruction following is down by at least {math.floor(-1000 * test.high) / 10:g} points after "
@@ -256,6 +262,15 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             return Chat.from_tokenizer(tokenizer, getattr(self.trainer.model, "generation_config", None))
         return load_chat(self._base)
 
+    @cached_property
+    def _reads_otherwise(self) -> bool:
+        """Whether the base was trained with another chat template, or with none."""
+        try:
+            base = load_chat(self._base)
+        except RecoverError:  # it is out of reach now
+            return False
+        return not base.tokenizer.chat_template or not same_chat_template(self._chat, base)
+
 
 class Record:
     def __init__(self, folder: Path, base: str, steps: int):
@@ -277,11 +292,19 @@ def obstacle(trainer: Any, chat: Chat, step: int) -> str | None:
     has_adapter = hasattr(model, "peft_config")
     if step and not has_adapter:
         return "the training goes on from a checkpoint, so the clean weights are not in memory"
+    if has_adapter and not hasattr(model, "get_base_model"):
+        return "the adapter was added with add_adapter; wrap the model with peft's get_peft_model instead"
+    if has_adapter and (how := changed_base(model.active_peft_config)):
+        return f"the adapter was begun with {how}, which has changed the weights below it"
+    if len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1:
+        return "the layers are on several devices"
     if has_adapter and changes_head(model):
         return "the adapter changes the output head"
     if has_adapter and model.active_peft_config.is_prompt_learning:
         return "the adapter learns a prompt instead of weights"
-    if len(model.get_input_embeddings().weight) < chat.token_rows:
+    # Tokens that were added and that nothing uses, such as a padding, may have no row.
+    needed = max(chat.tokenizer.vocab_size, *(id + 1 for id in (*chat.prompt("Hello?"), *chat.eos_ids)))
+    if len(model.get_input_embeddings().weight) < needed:
         return "the model has fewer tokens than its tokenizer"
     with evaluating(model), trainer.accelerator.autocast():  # as the model's own forward pass
         is_usual = head_matches(model.get_base_model() if has_adapter else model)

@@ -110,16 +110,24 @@ class InstructionReadings:
 
     prompts: list[Prompt]
     clean: dict[str, bool] = field(default_factory=dict)  # whether the clean model follows each
+    cut: set[str] = field(default_factory=set)  # those to which its replies are cut
     rounds: int = 0
 
     def read_clean(self, model: Student) -> None:
         with clean_model(model):
-            self.clean = _passed(self._answer(model, NEW_TOKENS))
+            items = self._answer(model, NEW_TOKENS)
+        self.clean = {item.key: item.passed for item in items}
+        self.cut = {item.key for item in items if not item.verdicts["finished"]}
 
-    def read(self, model: Student) -> PairedTest:
+    def read(self, model: Student) -> PairedTest | None:
+        """None where all replies are cut that were not: a model that has learned to write, or to think, at length may
+        follow the instructions in what comes behind."""
         with evaluating(model.model):
-            passed = _passed(self._answer(model, NEW_TOKENS))
+            items = self._answer(model, NEW_TOKENS)
+        passed = {item.key: item.passed for item in items if item.verdicts["finished"] or item.key in self.cut}
         self.rounds += 1
+        if not passed:
+            return None
         # 1/2 + 1/6 + 1/12 + … is 1: all times together claim a loss without one with the probability ALPHA.
         return paired_test(self.clean, passed, 1 - ALPHA / (self.rounds * (self.rounds + 1)))
 
@@ -135,10 +143,6 @@ class InstructionReadings:
         subject = Subject(TransformersEngine(model), model.chat)
         answers = subject.answer([prompt.text for prompt in self.prompts], max_new_tokens)
         return [judge(prompt, text) for prompt, text in zip(self.prompts, answers, strict=True)]
-
-
-def _passed(items: list[Item]) -> dict[str, bool]:
-    return {item.key: item.passed for item in items}
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from recovery.lab import installed_base_path
 LOADED = "default"  # peft's name for the student's adapter
 WEIGHTS = "adapter_model.safetensors"
 # Families with state-space layers, whose kernels read some weights directly: peft refuses adapters there.
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga", "mica")  # values of peft's init_lora_weights
 WITHOUT_PROJECTIONS = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 
 
@@ -57,6 +59,11 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     from peft import PeftModel
 
     check_weights(folder)
+    if how := changed_base(SimpleNamespace(**read_json(Path(folder) / "adapter_config.json"))):
+        raise RecoverError(
+            f"The adapter in {folder} was begun with {how}, which changes the weights below it, so switching it off "
+            "would not restore its base. Merge it into its base with peft's merge_and_unload, and use the merged model."
+        )
     try:
         with refusing_missing_weights(folder, base):
             model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
@@ -71,6 +78,13 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
         ) from error
     check_head_unchanged(model, folder)
     return _record_base(base, model)
+
+
+def changed_base(config: Any) -> str:
+    """How the initialisation of an adapter has changed the weights below it, which are then not those of its base;
+    empty if it has not."""
+    how = str(getattr(config, "init_lora_weights", ""))
+    return how if how.startswith(CHANGES_BASE) else ""
 
 
 def does_not_fit(folder: str, base: str, why: str) -> RecoverError:

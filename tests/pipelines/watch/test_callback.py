@@ -17,6 +17,7 @@ from transformers import (
     TrainingArguments,
 )
 
+from evals.results import Item
 from pipelines.project.project import Project
 from pipelines.watch import ForgettingCallback, readings
 from pipelines.watch.callback import Budget, Kind, obstacle
@@ -170,10 +171,12 @@ def test_a_certain_loss_is_one_sentence_and_may_stop_the_training(
     monkeypatch.setattr("pipelines.watch.readings.LIMIT_PER_ENTROPY", float("inf"))
     scripted = iter([[True] * 40, [False] * 40, [False] * 40])
 
-    def passed(items: object) -> dict[str, bool]:
-        return {str(i): value for i, value in enumerate(next(scripted, [False] * 40))}
+    def answer(found: InstructionReadings, model: object, tokens: int) -> list[Item]:
+        outcomes = next(scripted, [False] * 40) if tokens == 8 else []
+        return [Item(str(i), "", "", passed, {"finished": True}) for i, passed in enumerate(outcomes)]
 
-    monkeypatch.setattr("pipelines.watch.readings._passed", passed)
+    monkeypatch.setattr(InstructionReadings, "expected_seconds", lambda found, model: 0.0)
+    monkeypatch.setattr(InstructionReadings, "_answer", answer)
     trainer = trainer_of(tmp_path)
     callback = trained(trainer, every=2, stop=stop)
     assert callback.warning.startswith("Instruction following is down by at least 79.6 points")
@@ -249,6 +252,21 @@ def test_a_record_of_another_base_is_left_alone(tmp_path: Path, caplog: pytest.L
     assert not project.reader.runs(project.id)
 
 
+def test_a_template_that_the_base_never_saw_makes_no_loss_likely(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "recover")
+    for template in (None, "{% for m in messages %}### {{ m['content'] }}\n{% endfor %}"):
+        trainer = trainer_of(tmp_path / str(template is None), rate=0.1)
+        if template:
+            trainer.processing_class.chat_template = template
+        caplog.clear()
+        callback = trained(trainer, every=2)
+        assert callback.readings
+        assert (callback.warning is None) is bool(template)
+        assert ("The chat template is not that of the base" in caplog.text) is bool(template)
+
+
 def test_models_that_cannot_be_read_are_told_by_what_they_are(tmp_path: Path) -> None:
     chat = Chat.from_tokenizer(tiny_tokenizer())
     trainer = trainer_of(tmp_path / "prompt")
@@ -256,6 +274,16 @@ def test_models_that_cannot_be_read_are_told_by_what_they_are(tmp_path: Path) ->
     assert obstacle(trainer, chat, 0) == "the adapter learns a prompt instead of weights"
     trainer = trainer_of(tmp_path / "head", lora=["q_proj", "lm_head"])
     assert obstacle(trainer, chat, 0) == "the adapter changes the output head"
+    trainer = trainer_of(tmp_path / "injected")
+    trainer.model.add_adapter(LoraConfig(target_modules=["q_proj"]))
+    assert str(obstacle(trainer, chat, 0)).startswith("the adapter was added with add_adapter; wrap the model")
+    trainer = trainer_of(tmp_path / "pissa")
+    trainer.model = get_peft_model(trainer.model, LoraConfig(target_modules=["q_proj"], init_lora_weights="pissa"))
+    expected = "the adapter was begun with pissa, which has changed the weights below it"
+    assert obstacle(trainer, chat, 0) == expected
+    trainer = trainer_of(tmp_path / "padding")
+    trainer.processing_class.add_tokens(["<never used>"])
+    assert obstacle(trainer, Chat.from_tokenizer(trainer.processing_class), 0) is None
     trainer = trainer_of(tmp_path / "shrunk")
     trainer.model.resize_token_embeddings(250)
     assert obstacle(trainer, chat, 0) == "the model has fewer tokens than its tokenizer"

@@ -5,8 +5,18 @@ from typing import Any, cast
 import pytest
 import torch
 
+from evals.results import Item
+from evals.suites.lab import instruction_prompts
 from pipelines.watch import readings
-from pipelines.watch.readings import FORECAST_FROM, GROUPS, RISE, RowReadings, Rows, WatchedModel
+from pipelines.watch.readings import (
+    FORECAST_FROM,
+    GROUPS,
+    RISE,
+    InstructionReadings,
+    RowReadings,
+    Rows,
+    WatchedModel,
+)
 from recovery.models.students import Student, load_student
 from recovery.samples import Sample
 from tests.models import save_tiny
@@ -61,6 +71,26 @@ def test_a_group_is_compared_with_itself_at_the_last_reading(rows: RowReadings) 
     assert not rows.has_risen(MODEL), "it was as high in the reading"
     low.value = math.nan
     assert rows.has_risen(MODEL)
+
+
+def test_replies_that_have_become_too_long_to_be_judged_are_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = instruction_prompts(4, natural=True)
+    replies: list[list[tuple[bool, bool]]] = []  # (whether it follows, whether it is finished)
+
+    def answer(found: InstructionReadings, model: Any, tokens: int) -> list[Item]:
+        outcomes = zip(found.prompts, replies.pop(0), strict=True)
+        return [Item(p.key, p.text, "", follows, {"finished": finished}) for p, (follows, finished) in outcomes]
+
+    monkeypatch.setattr(InstructionReadings, "_answer", answer)
+    found = InstructionReadings(prompts)
+    replies += [[(True, True), (True, True), (False, False), (True, True)]]
+    found.read_clean(MODEL)
+    replies += [[(False, False), (True, True), (False, False), (True, True)], [(False, False)] * 4]
+    test = found.read(MODEL)
+    assert test is not None
+    assert (test.n, test.lost) == (3, [])
+    found.cut = set()
+    assert found.read(MODEL) is None
 
 
 @pytest.mark.parametrize("mean", [LIMIT, math.inf, math.nan])
