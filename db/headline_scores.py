@@ -88,17 +88,25 @@ def _pool(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
     """The rows, with those of one measurement of a pooled suite as one row, whatever was stored between them."""
     tasks: dict[tuple[Any, ...], dict[str, Headline]] = defaultdict(dict)
     last: dict[tuple[Any, ...], int] = {}
-    for index, (*measurement, score) in enumerate(rows):
-        _, run, _, suite = measurement
-        if suite in POOLED and run is not None:
-            tasks[tuple(measurement)][score.task] = score
-            last[tuple(measurement)] = index
-    for index, (*measurement, score) in enumerate(rows):
-        scores = tasks.get(tuple(measurement))
-        if scores is None:
-            yield (*measurement, score)
-        elif last[tuple(measurement)] == index:
-            yield (*measurement, _pooled_score(list(scores.values())))
+    for index, row in enumerate(rows):
+        if (measurement := _measurement(row)) is not None:
+            tasks[measurement][row[-1].task] = row[-1]
+            last[measurement] = index
+    for index, row in enumerate(rows):
+        measurement = _measurement(row)
+        if measurement is None:
+            yield row
+        elif last[measurement] == index:
+            yield (*row[:-1], _pooled_score(list(tasks[measurement].values())))
+
+
+def _measurement(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What the tasks of a pooled suite have in common: their run, but each earlier cycle's questions are stored by
+    themselves, and an interrupted measurement of them goes on in another run."""
+    checkpoint, run, cycle, suite, _ = row
+    if suite not in POOLED or run is None:
+        return None
+    return (checkpoint, cycle, suite) if suite == "earlier" else (checkpoint, run, cycle, suite)
 
 
 def _pooled_score(scores: list[Headline]) -> Headline:

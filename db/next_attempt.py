@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from db.tables import Cycle, Run
+from db.tables import COLLAPSED, Cycle, Run
 from db.verdicts import cannot_be_missed, more_items
 
 SHARE_STEP = 0.2  # added to the share of documents, or of the base's texts
 MAX_SHARE = 0.4  # of a step's rows: beyond it too little is left to the distillation
 WARM_START = 0.3
 ROWS = {"documents": "rows of documents", "texts": "rows of texts by the base"}  # by setting
+LIMIT = "--limit "
 LIMITS = ("distill.max_steps", "distill.max_minutes", "distill.max_flops")
 # Recipes that the advice is about.
 RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continuation")
@@ -42,6 +43,7 @@ class Attempt:
     steps: int  # taken
     planned: int  # at most
     given: Mapping[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
+    stopped: str | None = None  # why it ended before its last step
 
     def distill(self, name: str) -> Any:
         return (self.settings.get("distill") or {}).get(name)
@@ -60,7 +62,7 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAt
     if cycle.status != "rejected" or midtrained is None or midtrained.deleted_at or recovered is None or run is None:
         return None
     steps = recovered.step or 0
-    attempt = Attempt(run.settings, steps, run.steps or steps, run.inputs.given or {})
+    attempt = Attempt(run.settings, steps, run.steps or steps, run.inputs.given or {}, run.stopped)
     return advise(cycle.verdict or {}, attempt, student)
 
 
@@ -72,7 +74,9 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
     changes: dict[str, Change] = {}
     is_restoring = attempt.distill("recipe") in RESTORING and attempt.distill("teacher_weight") in (None, 1)
     for change in _changes(verdict, attempt) if is_restoring and not verdict.get("passed") else ():
-        changes.setdefault(change.flag, change)  # the first criterion decides about a setting
+        first = changes.setdefault(change.flag, change)  # the first criterion decides about a setting,
+        if change.flag == LIMIT:  # and the largest limit is enough for all
+            changes[LIMIT] = max(first, change, key=lambda other: int(str(other.value)))
     if not changes:
         return None
     command = ["recover distill", *([f"--student {student}"] if student else [])]
@@ -97,7 +101,7 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
     if behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour):
-        made_worse = (behaviour.get("came_back") or 0.0) < 0
+        made_worse = (behaviour.get("came_back") or 0.0) < 0 or (attempt.stopped or "").startswith(COLLAPSED)
         yield _more_items(behaviour) or (_lower_rate(attempt) if made_worse else None) or _more_steps(attempt)
     if _is_short(retention):
         texts = _more_rows(attempt, "texts", other="documents")
@@ -119,8 +123,8 @@ def _is_left_open(judgement: Any) -> bool:
 
 def _more_items(judgement: Any) -> Change | None:
     """Where a larger number of items could show that the criterion is met, and there are so many."""
-    needed = more_items(judgement) if judgement.get("can_ask_more") else None
-    return Change("more items", "--limit ", needed) if needed else None
+    limit = judgement.get("needed_limit")
+    return Change("more items", LIMIT, limit) if isinstance(limit, int) and more_items(judgement) else None
 
 
 def _more_steps(attempt: Attempt) -> Change:
@@ -134,7 +138,7 @@ def _more_steps(attempt: Attempt) -> Change:
 
 
 def _lower_rate(attempt: Attempt) -> Change | None:
-    """Where the distillation cost more than it brought back, more of it would cost more."""
+    """Where the distillation cost more than it brought back, or collapsed, more of it would cost more."""
     rate = attempt.distill("learning_rate")
     return Change("a lower rate", "--set distill.learning_rate=", f"{rate / 4:g}") if rate else None
 

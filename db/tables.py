@@ -25,6 +25,7 @@ CheckpointKind = Literal["full", "adapter"]
 Decision = Literal["promoted", "rejected"]
 
 GIVEN_UP = "given up by recover cancel"
+COLLAPSED = "it collapsed"  # how the reason begins for which such a training ended
 DONE, TOTAL = "progress/done", "progress/total"  # points of a measurement: items of the task that is measured now
 
 
@@ -156,6 +157,7 @@ class Run(Table):
     finished_at: Mapped[datetime | None]
     error: Mapped[str | None]
     steps: Mapped[int | None]  # how many are planned, if known
+    stopped: Mapped[str | None]  # why a training ended before its last step
     cancel_requested_at: Mapped[datetime | None]
 
     cycle: int | None = None  # the cycle's number in its project

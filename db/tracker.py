@@ -120,6 +120,11 @@ class Tracker:
             row = _get(session, tables.Run, run)
             row.status, row.error, row.finished_at = status, error, now()
 
+    def stopped_early(self, run: int, why: str) -> None:
+        """Store why a training ended before its last step."""
+        with self._transaction(f"the early end of run {run}") as session:
+            _get(session, tables.Run, run).stopped = why
+
     def checkpoint(
         self, project: int, role: Role, path: str | Path, kind: CheckpointKind = "full", *,
         parent: int | None = None, run: int | None = None, cycle: int | None = None, hash: str | None = None,

@@ -48,7 +48,8 @@ def needed_text(judgement: Verdict, items: str) -> str:
     """How many items would decide it, where more than were asked would."""
     if (needed := more_items(judgement)) is None:
         return ""
-    flag = f": --limit {needed}" if judgement.get("can_ask_more") else ""
+    limit = judgement.get("needed_limit")
+    flag = f": --limit {limit}" if isinstance(limit, int) else ""
     return f"about {needed:,} {items} would decide it ({judgement['n']:,} were used){flag}"
 
 

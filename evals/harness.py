@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
@@ -53,6 +54,8 @@ def run_task(
     A group (`mmlu`) gives one result per task."""
     subject, cost = with_cost_meter(subject)
     with _isolated():
+        random.seed(0)  # some tasks shuffle the choices of their documents as they are loaded
+        np.random.seed(0)
         manager, tasks = load_tasks(task)
         rows = {t.config.task: _select_rows(t, split, limit) for t in tasks} if split != "all" else None
         report = simple_evaluate(
@@ -185,7 +188,11 @@ class HarnessModel(TemplateLM):
         return str(self.tokenizer.name_or_path).replace("/", "__")
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        return self.subject.prompt_text(chat_history, add_generation_prompt=add_generation_prompt)
+        try:
+            return self.subject.prompt_text(chat_history, add_generation_prompt=add_generation_prompt)
+        except TemplateError:  # of a template without a system turn, as Gemma 2's: lm-eval leaves it out, too
+            turns = [message for message in chat_history if message["role"] != "system"]
+            return self.subject.prompt_text(turns, add_generation_prompt=add_generation_prompt)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Tokenize; a rendered chat already contains its special tokens, so none are added by default."""

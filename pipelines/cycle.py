@@ -289,8 +289,8 @@ class Cycle(Stage):
         assert behaviour is not None
         damaged = None if before is after else main_result(before, "behaviour")
         others = self._others(clean, before, after)
-        can_measure = partial(self._final_plan().can_measure, named=self._suites)
-        return judge(self.settings.gate, reference, behaviour, others, damaged, can_measure)
+        limit_for = partial(self._final_plan().limit_for, named=self._suites)
+        return judge(self.settings.gate, reference, behaviour, others, damaged, limit_for)
 
     def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
@@ -341,5 +341,5 @@ class Cycle(Stage):
         planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
         read = last and last.damaged.checkpoint  # its path is another once a project was moved
         is_default = read is not None and read.id == student.id
-        attempt = Attempt(settings.model_dump(), distilled.steps, planned, self.job.given)
+        attempt = Attempt(settings.model_dump(), distilled.steps, planned, self.job.given, distilled.stopped)
         return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))

@@ -51,9 +51,10 @@ def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric
 
 
 def _shared_score(result: Result, other: Result) -> float:
-    """The headline value; a pass rate is computed on the items that both results have."""
-    by_key, others = result.passed_by_key(), other.passed_by_key()
-    if by_key.keys() <= others.keys() or not result.is_pass_rate:
+    """The headline value; where only some items are shared, the mean of these items' passes or grades. NaN where the
+    headline is no mean of its items."""
+    grades, others = result.grades_by_key(), other.passed_by_key()
+    if result.passed_by_key().keys() <= others.keys():
         return result.headline.value
-    passed = [passed for key, passed in by_key.items() if key in others]
-    return sum(passed) / len(passed)
+    shared = [grade for key, grade in grades.items() if key in others]
+    return math.fsum(shared) / len(shared) if shared else math.nan

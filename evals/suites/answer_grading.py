@@ -117,7 +117,10 @@ def last_number_matches(reply: str, reference: str) -> bool:
     if right is None:
         return matches(reply, reference)
     numbers = LAST_NUMBER.findall(_plain_numbers(reply))
-    return bool(numbers) and float(Fraction(numbers[-1])) == right
+    try:
+        return bool(numbers) and float(Fraction(numbers[-1])) == right
+    except (ValueError, ArithmeticError):  # a loop of digits
+        return False
 
 
 def as_number(text: str) -> float | None:

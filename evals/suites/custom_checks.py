@@ -151,7 +151,9 @@ def _parse_check(location: str, check: dict[str, Any], prompt_text: str) -> tupl
             ) from error
     if passes is None:
         return kind, lambda answer: matches(answer.text, str(value), prompt_text)
-    return kind, lambda answer: passes(answer, value)
+    # An empty reply lacks everything and is short: it follows nothing, unless it is what is asked for.
+    may_be_empty = kind == "finished" or (kind == "max_words" and value == 0)
+    return kind, lambda answer: (may_be_empty or bool(answer.text.strip())) and passes(answer, value)
 
 
 def _pattern_matches(pattern: str, text: str) -> bool:

@@ -113,6 +113,7 @@ def runs(project: "Project", limit: int) -> CommandResult:
             "seconds": round(busy[run.id], 1) if run.finished_at and run.id in busy else None,
             "host": run.host,
             "error": run.error,
+            "stopped": run.stopped,
             "scores": scores.get(run.id),
         }
         for run in listed

@@ -1,5 +1,6 @@
 """The plan of an evaluation: which suites, on which data, and on which split of the items."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -8,16 +9,24 @@ from typing import Any
 
 from db.tables import Checkpoint, Run
 from evals.benchmarks import local_data_hash
+from evals.downloads import has_punkt
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import Blocks, Split, secondary_task_limit, split_of
 from evals.subject import Subject
 from evals.suites.config import content_id, suite_files
 from evals.suites.custom_checks import read_tasks
-from evals.suites.general import FACTS, count_general_questions
+from evals.suites.general import FACTS
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
-from evals.suites.suite_measurement import SUITES, count_prompts, is_public_ifeval_available, measure, suite_tasks
+from evals.suites.suite_measurement import (
+    SUITES,
+    count_prompts,
+    count_retention_items,
+    is_public_ifeval_available,
+    measure,
+    suite_tasks,
+)
 from evals.suites.training_texts import conversation_key, has_conversations, read_conversations, read_passages
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
@@ -81,15 +90,21 @@ class EvalPlan:
         }
         return [suite for suite in SUITES if available[suite]]
 
-    def can_measure(self, suite: str, items: int, named: Mapping[str, str]) -> bool:
-        """Whether a higher limit reaches so many items; where their number is not known, whether there is a limit."""
+    def limit_for(self, suite: str, items: int, named: Mapping[str, str]) -> int | None:
+        """The limit that reaches so many items of behaviour or retention; None if none does. Where their number is not
+        known, a higher one does if there was one."""
         if suite == "behaviour":
             prompts = count_prompts(named, self.ifeval_data, items, self.split, self.public_ifeval)
-            return self.limit is not None if prompts is None else prompts >= items
-        tasks = suite_tasks(suite, named)
-        if tasks == ["general"]:
-            return count_general_questions(self._split_of(suite)) >= items
-        return self.limit is not None or "lab" in tasks
+            return items if (self.limit is not None if prompts is None else prompts >= items) else None
+
+        def count(limit: int | None) -> int:
+            return count_retention_items(named, limit, self.secondary_limit, self._split_of(suite)) or 0
+
+        if not count(self.limit):
+            return None
+        limits = range(1, 2 * items + 1)  # half of a high limit is asked
+        first = bisect_left(limits, items, key=count)
+        return limits[first] if first < len(limits) else None
 
     def split_problem(self, named: Mapping[str, str]) -> str:
         """Why the items cannot be split into a probe part and a final part; empty if they can."""
@@ -141,6 +156,8 @@ class EvalPlan:
             settings["prompts"] = prompts
         if suite == "behaviour" and self.public_ifeval is not None:
             settings["public"] = self.public_ifeval
+        if suite == "behaviour" and not has_punkt():
+            settings["sentences"] = "plain"  # counted otherwise
         if suite == "retention" and "general" in suite_tasks(suite, named):
             settings["general"] = data_hash(FACTS)
         if local_data := local_data_hash(suite_tasks(suite, named)):

@@ -32,7 +32,7 @@ class Judgement:
     limit: float
     n: int
     needed: int | None = None  # items that would be enough, had `value` been measured on them; None if none would
-    can_ask_more: bool = False  # whether a higher --limit reaches as many as needed
+    needed_limit: int | None = None  # the --limit that reaches as many as needed; None if none does
     unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
     setting: str = ""  # that the limit comes from
     before: float | None = None  # the clean model's score on the same items; of an earlier cycle, that at its end
@@ -107,13 +107,13 @@ def judge(
     recovered: Result,
     others: OtherResults = OtherResults(),
     damaged: Result | None = None,
-    can_measure: Callable[[str, int], bool] = lambda suite, items: False,
+    limit_for: Callable[[str, int], int | None] = lambda suite, items: None,
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
     `damaged` is the behaviour result before the distillation: the verdict says what came back.
-    `can_measure`: whether a higher --limit reaches so many items of a suite."""
+    `limit_for`: the --limit that reaches so many items of a suite, if one does."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered)
@@ -121,9 +121,9 @@ def judge(
         behaviour = replace(behaviour, came_back=_rise(damaged, recovered))
     of_documents, of_earlier, retained = others.judgements(gate)
     if behaviour.needed:
-        behaviour = replace(behaviour, can_ask_more=can_measure("behaviour", behaviour.needed))
-    if retained and retained.needed:
-        retained = replace(retained, can_ask_more=can_measure("retention", retained.needed))
+        behaviour = replace(behaviour, needed_limit=limit_for("behaviour", behaviour.needed))
+    if retained and retained.needed and (limit := limit_for("retention", retained.needed)):
+        retained = replace(retained, needed_limit=max(limit, behaviour.of or behaviour.n))  # it is of both measures
     learned = None
     if of_documents and others.best_knowledge is not None and others.clean_knowledge is not None:
         learned = others.best_knowledge > others.clean_knowledge

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from db import RecordError
-from db.tables import Checkpoint
+from db.tables import COLLAPSED, Checkpoint
 from db.tracker import Tracker
 from evals.suites.config import resolve_suites
 from pipelines.log import STEPS, StepTimer, log
@@ -34,6 +34,7 @@ from recovery.telemetry import StepRecord, TokenReport
 from recovery.train import Plan, TrainState, train
 
 Report = Callable[[list[Sample]], list[list[TokenReport]] | None]  # None without a teacher
+RECORD_PAUSE = 60.0  # seconds, where the record did not answer
 ROLLOUTS_A_STEP = 4  # recorded of about ten steps in a run
 MetricLogger = Callable[[dict[str, float], int], Any]
 
@@ -69,6 +70,7 @@ class TrainingRun:
         self.objective = objective_of(self.source.recipe)
         self._folder = self.project.progress_folder(self.run)
         self._last_good = last_good(self._folder)
+        self._ask_again = 0.0
 
     def run_to_end(self) -> RunResult:
         """Train from the start or from the last saved state, write the checkpoint and record it."""
@@ -144,6 +146,7 @@ class TrainingRun:
     def _save_checkpoint(self, steps: int) -> RunResult:
         if self.stopped:
             log.info(f"Stopped after {steps} of {self.plan.steps} steps: {self.stopped}")
+            self.project.tracker.stopped_early(self.run, self.stopped)
         folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
         self._write(folder, steps, self.stopped)
         size = sum(file.stat().st_size for file in folder.iterdir())
@@ -179,13 +182,16 @@ class TrainingRun:
     def _return_to_last_good(self, state: TrainState) -> None:
         saved = load_progress(self._last_good, self.student, state, self.average)
         where = f"back at step {state.step}, the last good state" if saved else "no earlier state was saved"
-        self.stopped = f"{self.stopped}; {where}"
+        self.stopped = f"{COLLAPSED}: {self.stopped}; {where}"
         self._save(state, self._folder)
 
     def _is_cancelled(self) -> bool:
+        if time.monotonic() < self._ask_again:
+            return False
         try:
             return self.project.reader.cancel_requested(self.run)
-        except RecordError:  # the database is away: training goes on
+        except RecordError:  # the database is away: training goes on, and does not wait for it at every step
+            self._ask_again = time.monotonic() + RECORD_PAUSE
             return False
 
     def _record_probe(self, step: int, probe: ProbeResult, seconds: float) -> None:

@@ -35,6 +35,16 @@ def test_tasks_of_earlier_cycles_are_pooled_whatever_was_stored_between_them(
     assert scores["knowledge"].value == 0.4
 
 
+def test_earlier_cycles_that_were_measured_before_an_interruption_count(
+    reader: Reader, tracker: Tracker, project: int
+) -> None:
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    for task, value in (("cycle:1", 0.9), ("cycle:2", 0.5)):
+        _record(tracker, base, tracker.start_run(project, "eval"), task, "match", value, suite="earlier")
+    earlier = reader.stages(project)[0].scores["earlier"]
+    assert (earlier.value, earlier.n) == (0.7, 200)
+
+
 def test_a_cycle_shows_the_clean_score_that_it_used_and_not_a_later_one(
     reader: Reader, tracker: Tracker, project: int
 ) -> None:

@@ -6,13 +6,14 @@ import pytest
 from db.column_types import now
 from db.next_attempt import Attempt, advise, next_attempt
 from db.queries import Reader
+from db.tables import COLLAPSED
 from db.tracker import Tracker
 
 DISTILL = {"recipe": "opd", "steps": 40, "documents": 0.0, "warm_start": "off", "probe_every": 10}
 ATTEMPT = Attempt({"lora_rank": 0, "keep_documents": True, "distill": DISTILL}, 40, 40)
 PASSED = {"passed": True, "n": 400}
 SHORT = {"passed": False, "n": 400, "needed": None, "unsure": False}
-UNSURE = {"passed": False, "n": 400, "needed": 900, "can_ask_more": True, "unsure": True}
+UNSURE = {"passed": False, "n": 400, "needed": 900, "needed_limit": 950, "unsure": True}
 
 
 def attempt_with(**distill: Any) -> Attempt:
@@ -59,14 +60,18 @@ def test_an_attempt_without_a_distillation_has_the_usual_one_next() -> None:
 def test_an_attempt_that_probes_ended_takes_all_its_steps_next() -> None:
     early = replace(ATTEMPT, steps=20)
     assert command(early, behaviour=SHORT) == "--set distill.probe_every=0"
+    collapsed = replace(attempt_with(learning_rate=1e-3), steps=20, stopped=f"{COLLAPSED}: the KL doubled")
+    assert command(collapsed, behaviour=SHORT | {"came_back": 0.05}) == "--set distill.learning_rate=0.00025"
     by_budget = replace(attempt_with(max_minutes=5.0), steps=20)
     assert command(by_budget, behaviour=SHORT) == "--set distill.steps=40"
 
 
 def test_too_few_items_ask_for_more_items() -> None:
-    assert command(behaviour=UNSURE) == "--limit 900"
+    assert command(behaviour=UNSURE) == "--limit 950"
+    assert command(behaviour=UNSURE, retention=UNSURE | {"needed_limit": 3000}) == "--limit 3000"  # enough for both
+    assert command(behaviour=UNSURE, retention=UNSURE | {"needed_limit": 600}) == "--limit 950"
     assert command(behaviour=UNSURE | {"needed": None}) == "--set distill.steps=80"  # no number of items would do
-    assert command(behaviour=UNSURE | {"can_ask_more": False}) == "--set distill.steps=80"  # there are no more items
+    assert command(behaviour=UNSURE | {"needed_limit": None}) == "--set distill.steps=80"  # there are no more items
 
 
 @pytest.mark.parametrize("needed", [256, None])
@@ -89,7 +94,7 @@ def test_missing_knowledge_asks_for_documents_then_for_fewer_steps(short: dict[s
 
 def test_missing_retention_asks_for_a_warm_start_then_for_texts_then_for_more_steps() -> None:
     assert command(retention=SHORT) == "--warm-start 0.3"
-    assert command(retention=UNSURE) == "--limit 900"
+    assert command(retention=UNSURE) == "--limit 950"
     for share, advice in ((None, "texts=0.2"), (0.2, "texts=0.4"), (0.4, "steps=80")):
         attempt = attempt_with(warm_start="default", texts=share)
         assert command(attempt, retention=SHORT) == f"--set distill.{advice}"

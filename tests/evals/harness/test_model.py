@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from lm_eval.api.instance import Instance
@@ -115,6 +116,30 @@ def test_a_text_longer_than_what_a_server_takes_is_scored_in_windows(tmp_path: P
     student.chat.tokenizer.model_max_length = 254
     own = HarnessModel(Subject(TransformersEngine(student), student.chat))
     assert own.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (text,), 0)]) == pytest.approx([score])
+
+
+def test_a_system_turn_is_left_out_where_the_template_refuses_it(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    guard = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    student.chat.tokenizer.chat_template = guard + str(student.chat.tokenizer.chat_template)
+    model = HarnessModel(Subject(TransformersEngine(student), student.chat))
+    question = [{"role": "user", "content": "Which one?"}]
+    described = [{"role": "system", "content": "The following are questions about history."}, *question]
+    assert model.apply_chat_template(described) == model.apply_chat_template(question)
+
+
+def test_tasks_that_shuffle_as_they_are_loaded_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def load(task: str) -> None:
+        drawn.append((random.random(), float(np.random.random())))
+        raise RecoverError("loaded")
+
+    monkeypatch.setattr(harness, "load_tasks", load)
+    for _ in range(2):
+        with pytest.raises(RecoverError, match="loaded"):
+            run_task(fake_subject("4"), "gpqa", suite="retention")
+    assert drawn[0] == drawn[1]
 
 
 def test_an_unknown_task_is_reported_with_similar_names(monkeypatch: pytest.MonkeyPatch) -> None:

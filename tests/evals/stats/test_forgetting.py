@@ -78,10 +78,13 @@ def test_a_ratio_is_the_ratio_of_sums() -> None:
     assert math.isnan(Metric.from_ratio([1.0], [2.0]).stderr)
 
 
-def test_a_graded_metric_is_used_as_it_is_if_only_some_items_are_shared() -> None:
-    def graded(keys: str, grade: float) -> Result:
-        items = [Item(key, "", "", False) for key in keys]
-        return Result("f1", "behaviour", "d", {"f1": Metric.from_values([grade] * len(keys))}, items, {}, 0.0)
+def test_grades_are_compared_on_the_items_that_both_have() -> None:
+    def graded(grades: dict[str, float], metric: str = "f1") -> Result:
+        items = [Item(key, "", "", False, {metric: grade}) for key, grade in grades.items()]
+        return Result("f1", "behaviour", "d", {"f1": Metric.from_values([*grades.values()])}, items, {}, 0.0)
 
-    task = task_forgetting(graded("abc", 0.8), graded("bcd", 0.5))
-    assert (task.before, task.after) == (pytest.approx(0.8), pytest.approx(0.5))
+    easy = dict.fromkeys("xyz", 0.9)
+    task = task_forgetting(graded({"a": 0.1, "b": 0.3, **easy}), graded({"a": 0.1, "b": 0.3, "c": 1.0}))
+    assert (task.before, task.after) == (pytest.approx(0.2), pytest.approx(0.2))
+    unknown = task_forgetting(graded({"a": 0.1, **easy}, "bleu"), graded({"a": 0.1, "c": 0.5}, "bleu"))
+    assert math.isnan(unknown.before)

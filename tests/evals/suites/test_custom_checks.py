@@ -50,6 +50,22 @@ def test_every_check(check: dict[str, Any], right: str, wrong: str) -> None:
     assert not passes(check, wrong)
 
 
+@pytest.mark.parametrize("check", [{"lacks": "sorry"}, {"max_words": 2}, {"json": False}, {"matches": "^[^,]*$"}])
+def test_a_reply_that_says_nothing_follows_nothing(check: dict[str, Any]) -> None:
+    assert passes(check, "Yes")
+    assert not passes(check, " \n")
+    assert passes({"max_words": 0}, "")
+    assert passes({"finished": True}, "")
+
+
+@pytest.mark.parametrize("digits", [400, 5_000])
+def test_a_loop_of_digits_is_a_wrong_number(digits: int) -> None:
+    check = reply_check(("Line 1", {"answer": "5"}), "What is 2 + 3?")
+    assert check is not None
+    assert not check(f"It is {'1' * digits}")
+    assert check("It is 5")
+
+
 @pytest.mark.parametrize("answer", ["NaN", "Infinity", "中华人民共和国国务院"])
 def test_an_answer_of_a_few_words_that_is_no_finite_number_is_a_text(answer: str) -> None:
     check = reply_check(("Line 1", {"answer": answer}), "What is 0/0?")

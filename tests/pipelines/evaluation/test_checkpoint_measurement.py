@@ -146,14 +146,19 @@ def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: p
 
 def test_a_higher_limit_reaches_what_is_generated_or_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evals.suites.suite_measurement.public_ifeval", lambda: [{"key": n} for n in range(541)])
-    for plan in (EvalPlan(), EvalPlan(limit=100)):
-        assert plan.can_measure("behaviour", 541, {})
-        assert not plan.can_measure("behaviour", 542, {})
-        assert plan.can_measure("behaviour", 90_000, {"behaviour": "lab"})
-        assert plan.can_measure("retention", 900, {"retention": "lab"})
-        assert plan.can_measure("behaviour", 900, {"behaviour": "gsm8k"}) is bool(plan.limit)
-        assert plan.can_measure("retention", 600, {})
-        assert not plan.can_measure("retention", 900, {})
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "Say {n}.", "checks": [{{"contains": "{n}"}}]}}\n' for n in range(120)))
+    for plan in (EvalPlan(secondary_limit=300), EvalPlan(limit=100, secondary_limit=300)):
+        assert plan.limit_for("behaviour", 541, {}) == 541
+        assert plan.limit_for("behaviour", 542, {}) is None
+        assert plan.limit_for("behaviour", 90_000, {"behaviour": "lab"}) == 90_000
+        assert plan.limit_for("behaviour", 900, {"behaviour": "gsm8k"}) == (900 if plan.limit else None)
+        assert plan.limit_for("retention", 600, {}) == 600
+        assert plan.limit_for("retention", 900, {}) is None
+        assert plan.limit_for("retention", 700, {"retention": "lab"}) == 700  # 350 of each task
+        assert plan.limit_for("retention", 587, {"retention": "gsm8k"}) == (1174 if plan.limit else None)
+        assert plan.limit_for("retention", 110, {"retention": str(rows)}) == 110
+        assert plan.limit_for("retention", 121, {"retention": str(rows)}) is None
 
 
 def test_a_suite_is_stored_as_soon_as_it_is_measured(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,21 +93,18 @@ def test_a_loss_at_the_margin_is_not_to_be_decided_with_more_items() -> None:
 
 
 def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
-    few = result([True] * 20)
-    asked: list[tuple[str, int]] = []
-
-    def can_measure(suite: str, items: int) -> bool:
-        asked.append((suite, items))
-        return suite == "behaviour"
-
+    few, before_prompts = result([True] * 20), result([True] * 400)
     before = [replace(few, suite="retention", task="general")]
-    verdict = judge(Gate(), few, few, OtherResults(retention=(before, before)), can_measure=can_measure)
-    assert asked == [("behaviour", verdict.behaviour.needed), ("retention", verdict.retention.needed)]
-    assert (verdict.behaviour.can_ask_more, verdict.retention.can_ask_more) == (True, False)
+    others = OtherResults(retention=(before, before))
+    verdict = judge(Gate(), few, few, others, limit_for=lambda suite, items: items if suite == "behaviour" else None)
+    assert (verdict.behaviour.needed_limit, verdict.retention.needed_limit) == (verdict.behaviour.needed, None)
     following, _, retention = (" ".join(line.details) for line in measure_lines(verdict.as_dict()))
     assert f"about {verdict.behaviour.needed} prompts would decide it (20 were used): --limit " in following
     assert f"about {verdict.retention.needed} items would decide it (20 were used)" in retention
     assert "--limit" not in retention
+    of_retention = judge(Gate(), before_prompts, before_prompts, others, limit_for=lambda suite, items: items)
+    assert 20 < of_retention.retention.needed < 400
+    assert of_retention.retention.needed_limit == 400, "a lower one would ask fewer prompts"
 
 
 def graded(task: str, grade: float, n: int = 300, suite: str = "behaviour") -> Result:

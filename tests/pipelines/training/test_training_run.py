@@ -59,7 +59,8 @@ def test_a_collapse_costs_the_steps_since_the_last_report(project: Project, monk
     monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(signs))
     result = small_training(project, steps=40).run_to_end()
     assert result.steps == 25  # of 40 steps every fourth is reported
-    assert result.stopped == "the rollouts repeat themselves; back at step 25, the last good state"
+    assert result.stopped == "it collapsed: the rollouts repeat themselves; back at step 25, the last good state"
+    assert project.reader.run(result.run).stopped == result.stopped
 
 
 def small_training(project: Project, steps: int, run: int | None = None) -> TrainingRun:
@@ -186,4 +187,4 @@ def test_a_stop_during_the_last_save_interrupts_and_loses_no_step(
         training.run_to_end()
     assert project.reader.run_checkpoint(training.run) is None
     result = small_training(project, steps=4, run=training.run).run_to_end()
-    assert (result.steps, result.stopped[:11]) == ((4, "") if len(signs) == 4 else (2, "the rollout"))
+    assert (result.steps, result.stopped[:12]) == ((4, "") if len(signs) == 4 else (2, "it collapsed"))
