@@ -36,7 +36,7 @@ from pipelines.gate.verdict import (
 )
 from pipelines.job import Job
 from pipelines.log import log
-from pipelines.project.locations import find_root
+from pipelines.project.locations import project_option
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
 from pipelines.project.runs import PastCycle, made_promoted, runs_of_job
@@ -106,8 +106,8 @@ def saved_job(project: Project, job: Job) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        option = "" if find_root(None) == project.root else f" --project {shlex.quote(str(project.root))}"
-        raise KeyboardInterrupt(f"Go on from the last saved state with `recover resume{option}`.") from None
+        resume = shlex.join(["recover", "resume", *project_option(project.root)])
+        raise KeyboardInterrupt(f"Go on from the last saved state with `{resume}`.") from None
     job.delete(project.home, project.reader.runs(project.id))
 
 

@@ -3,6 +3,7 @@
 A draw is a function of (seed, step) and, for rollouts, of the student's weights, so a resumed run draws the same rows.
 """
 
+import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -36,6 +37,11 @@ class ShuffledOrder:
         known, epochs = self._orders, {epoch for epoch, _ in positions}
         self._orders = {epoch: known[epoch] if epoch in known else self._order(epoch) for epoch in epochs}
         return [(epoch, self._orders[epoch][position]) for epoch, position in positions]
+
+    def of_step(self, step: int, rows: float, after: int = 0) -> list[int]:
+        """The items of a step that takes so many, on average, the first `after` of which are left out."""
+        first, last = math.floor(step * rows), math.floor((step + 1) * rows)
+        return [item for _, item in self.take(first + after, last - first - after)]
 
     def _order(self, epoch: int) -> Sequence[int]:
         order = list(range(self.n))
@@ -91,7 +97,7 @@ class Documents:
         end_id: int,
         *,
         window: int,
-        rows: int,
+        rows: float,  # a step, on average
         seed: int = 0,
         begin_id: int | None = None,
         soft_rows: int = 0,
@@ -111,8 +117,8 @@ class Documents:
         return self.windows.tokens
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        drawn = enumerate(self.order.take(step * self.rows, self.rows))
-        return [self._row(self.windows[i], soft_labels=position < self.soft_rows) for position, (_, i) in drawn]
+        drawn = enumerate(self.order.of_step(step, self.rows))
+        return [self._row(self.windows[i], soft_labels=position < self.soft_rows) for position, i in drawn]
 
     def _row(self, tokens: list[int], *, soft_labels: bool) -> Sample:
         targets = [False] * len(self.prefix) + [False] + [True] * (len(tokens) - 1)
@@ -122,17 +128,16 @@ class Documents:
 
 
 class FixedRows:
-    """Ready-made samples, such as a teacher's answers.
+    """Ready-made samples, such as a teacher's answers: so many a step, on average.
 
     `before` rows of each step are left to other states, which take them from the same order."""
 
-    def __init__(self, samples: Sequence[Sample], *, rows: int, seed: int = 0, before: int = 0):
+    def __init__(self, samples: Sequence[Sample], *, rows: float, seed: int = 0, before: int = 0):
         self.samples, self.rows, self.before = samples, rows, before
         self.order = ShuffledOrder(len(samples), seed)
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        start = step * (self.before + self.rows) + self.before
-        return [self.samples[i] for _, i in self.order.take(start, self.rows)]
+        return [self.samples[i] for i in self.order.of_step(step, self.before + self.rows, self.before)]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,11 @@ EXPORT = "export-"  # beginning of the names of folders that are sent to an addr
 FIXED = "fixed"  # folder of copies of models from outside whose tokenizer or generation config was mended
 
 
+def project_option(root: Path) -> list[str]:
+    """What names the project in a command that is typed in the working directory."""
+    return [] if find_root(None) == root else ["--project", str(root)]
+
+
 def find_root(folder: Path | None) -> Path:
     """The folder itself, if there is one; else the nearest folder from the working directory upwards that holds a
     `.recover` folder, or the working directory."""

@@ -88,14 +88,16 @@ def midtrain(
     windows = len(documents.windows) if documents else 0
     of_chats = -(-chat_tokens // settings.window)  # the windows that they would fill
     states, targets = list[States](), (earlier_rows + text_rows) * settings.window
+    # Each is read equally often: of the smaller part a step may have no row, of the larger one it has one.
     if documents:
-        documents.rows = max(1, round(rows * windows / (windows + of_chats)))
-        targets += documents.rows * settings.window
+        documents.rows = max(rows * windows / (windows + of_chats), float(windows >= of_chats))
+        targets += round(documents.rows * settings.window)
         states.append(documents)
     if chats:
         in_step = rows * of_chats / (windows + of_chats) * settings.window / chat_tokens  # the share of all chats
         targets += round(in_step * sum(sample.target_count for sample in chats))
-        states.append(FixedRows(chats, rows=max(1, round(in_step * len(chats))), seed=stage.job.seed))
+        chat_rows = max(in_step * len(chats), float(windows < of_chats))
+        states.append(FixedRows(chats, rows=chat_rows, seed=stage.job.seed))
     if earlier_rows:
         soft = _soft_earlier_rows(earlier_rows)
         states.append(document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))

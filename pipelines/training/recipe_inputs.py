@@ -202,17 +202,20 @@ def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, 
             if rules.setdefault(prompt.text, check.rule) != check.rule:
                 raise RecoverError(f"{where} repeats a prompt with other checks. Leave one of the two out.")
         try:
-            tokens = len(prompt.tokenized(chat, chosen.template).teacher_prompt or [])
+            tokenized = prompt.tokenized(chat, chosen.template)
             if chosen.data == "conversations":
                 prompt.as_conversation(chat)
         except RecoverError as error:
             raise RecoverError(f"{where}: {error}") from error
-        if prompt.context is None or not window:
+        if not window or chosen.data == "conversations":
             continue
-        if tokens + settings.max_new_tokens > window:
+        tokens, of_teacher = len(tokenized.tokens), len(tokenized.teacher_prompt or [])
+        if max(tokens, of_teacher) + settings.max_new_tokens > window:
+            whose, part = ("teacher's prompt", "context") if of_teacher > tokens else ("prompt", "prompt")
             raise RecoverError(
-                f"{where}: the teacher's prompt of {tokens:,} tokens and a reply of {settings.max_new_tokens:,} exceed "
-                f"the model's window of {window:,}. Shorten the context, or lower distill.max_new_tokens."
+                f"{where}: the {whose} of {max(tokens, of_teacher):,} tokens and a reply of "
+                f"{settings.max_new_tokens:,} exceed the model's window of {window:,}. Shorten the {part}, or lower "
+                "distill.max_new_tokens."
             )
     warn_of_unread_tools(({"messages": [*p.messages, *p.reply], "tools": p.tools} for p in prompts), chat)
 

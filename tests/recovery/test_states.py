@@ -14,11 +14,12 @@ from recovery.models.students import Student, load_student
 from recovery.objectives import CrossEntropy
 from recovery.samples import Sample
 from recovery.signals import Labels
-from recovery.states import Documents, Prompt, Rollouts, ShuffledOrder, TeacherContinuations
+from recovery.states import Documents, FixedRows, Prompt, Rollouts, ShuffledOrder, TeacherContinuations
 from recovery.train import Plan, train
 from tests.models import save_tiny, tiny_student
 
 END, BOS = 0, 10
+NO_STUDENT: Any = None
 documents = st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=1, max_size=8)
 
 
@@ -174,3 +175,17 @@ def test_the_same_step_draws_the_same_rows_and_its_cost_is_recorded(tmp_path: Pa
     trained = 6.0 * student.parameters * sum(len(row.tokens) for row in rows)
     assert record.flops == trained + sum(row.writing_flops for row in rows)
     assert record.target_tokens == sum(row.target_count for row in rows)
+
+
+@given(rows=st.floats(0.05, 5), items=st.integers(1, 7), before=st.integers(0, 2))
+def test_a_fraction_of_a_row_is_drawn_so_often_on_average_and_each_item_in_turn(
+    rows: float, items: int, before: int
+) -> None:
+    steps = 60
+    states = FixedRows([Sample([i], [False]) for i in range(items)], rows=rows, seed=3)
+    drawn = [sample.tokens[0] for step in range(steps) for sample in states.draw(NO_STUDENT, step)]
+    assert len(drawn) == int(steps * rows)
+    assert drawn == [i for _, i in ShuffledOrder(items, 3).take(0, len(drawn))]
+    shared = FixedRows(states.samples, rows=2, seed=3, before=before)
+    taken = [i for _, i in ShuffledOrder(items, 3).take(5 * (2 + before) + before, 2)]
+    assert [sample.tokens[0] for sample in shared.draw(NO_STUDENT, 5)] == taken

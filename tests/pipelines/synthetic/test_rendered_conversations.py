@@ -140,16 +140,28 @@ def test_turns_that_the_template_refuses_are_named_by_their_row(tmp_path: Path) 
     chat = chat_of(tmp_path / "model", strict)
     prompts = prompts_of(tmp_path, {"prompt": "Hi"}, {"messages": TURNS})
     with pytest.raises(RecoverError, match=r"Line 2 of .*No system prompt"):
-        check_prompts(prompts, Distill(recipe="opd"), chat, str(tmp_path / "model"))
+        check_prompts(prompts, Distill(recipe="opd", max_new_tokens=64), chat, str(tmp_path / "model"))
+
+
+def test_a_prompt_that_leaves_no_room_for_a_reply_is_named_by_its_row(tmp_path: Path) -> None:
+    chat, model = chat_of(tmp_path / "model", SMOLLM_2), str(tmp_path / "model")
+    prompts = prompts_of(tmp_path, {"prompt": "Hi"}, {"prompt": "Why? " * 2000})
+    check_prompts(prompts[:1], Distill(recipe="opd", max_new_tokens=100), chat, model)
+    with pytest.raises(RecoverError, match=r"Line 2 of .*: the prompt of .* tokens and a reply of 100 exceed"):
+        check_prompts(prompts, Distill(recipe="opd", max_new_tokens=100), chat, model)
 
 
 def test_one_prompt_has_one_reward(tmp_path: Path) -> None:
     chat, model = chat_of(tmp_path / "model", SMOLLM_2), str(tmp_path / "model")
     same = [{"prompt": "3 + 4?", "answer": "7"}, {"prompt": "3 + 4?", "answer": "7"}]
-    check_prompts(prompts_of(tmp_path, *same), Distill(recipe="grpo"), chat, model)
+    settings = Distill(recipe="grpo", max_new_tokens=64)
+    check_prompts(prompts_of(tmp_path, *same), settings, chat, model)
     with pytest.raises(RecoverError, match=r"Line 2 of .* repeats a prompt with other checks"):
         check_prompts(
-            prompts_of(tmp_path, same[0], {"prompt": "3 + 4?", "answer": "8"}), Distill(recipe="grpo"), chat, model
+            prompts_of(tmp_path, same[0], {"prompt": "3 + 4?", "answer": "8"}),
+            Distill(recipe="grpo", max_new_tokens=64),
+            chat,
+            model,
         )
 
 
