@@ -66,8 +66,7 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
             f"The model {model} is of the family {family} and {base} of {base_family}, so it was not fine-tuned from "
             "it. Name the model that it came from as --base."
         )
-    if below is not None:
-        _check_adapter(model, below, base)
+    same_weights = _check_adapter(model, below, base) if below is not None else False
     chat, base_chat = load_chat(model), load_chat(base)
     if not base_chat.tokenizer.chat_template:
         raise RecoverError(
@@ -80,11 +79,12 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
             "(chat_template.jinja, or chat_template in tokenizer_config.json) into its folder."
         )
     check_same_vocabulary(chat, base_chat, is_base=True)
-    same_weights = below is None and _check_full_weights(model, base)
+    same_weights = same_weights or (below is None and _check_full_weights(model, base))
     return FineTune(added_tokens(chat, base_chat), not same_chat_template(chat, base_chat), same_weights)
 
 
-def _check_adapter(folder: str, below: str, base: str) -> None:
+def _check_adapter(folder: str, below: str, base: str) -> bool:
+    """Whether it changes nothing: the factors that begin at zero are zero still."""
     if not same_model(below, base) and not _equal_weights(below, base):
         raise RecoverError(f"The adapter {folder} was trained on {below}, not on {base}. Name that model as --base.")
     check_weights(folder)
@@ -119,6 +119,9 @@ def _check_adapter(folder: str, below: str, base: str) -> None:
         replaced = name.removeprefix("base_model.model.")
         if replaced in originals and tensor_of(name).shape != original_of(replaced).shape:
             raise does_not_fit(folder, base, f"{replaced} has another shape")
+    factors = [name for name in names if "lora_B" in name]
+    is_plain = all(".lora_A" in name or ".lora_B" in name for name in names)
+    return is_plain and not any(bool(tensor_of(name).any()) for name in factors)
 
 
 def _check_full_weights(model: str, base: str) -> bool:

@@ -107,7 +107,12 @@ def adapter(base: str, folder: Path, **options: Any) -> str:
 def test_an_adapter_that_cannot_be_loaded_is_refused_by_its_files(
     base: str, tmp_path: Path, options: dict[str, Any], sentence: str
 ) -> None:
-    assert inspect_fine_tune(adapter(base, tmp_path / "plain"), base) == FineTune()
+    plain = adapter(base, tmp_path / "plain")
+    assert inspect_fine_tune(plain, base) == FineTune(same_weights=True), "nothing was trained"
+    weights = load_file(Path(plain) / "adapter_model.safetensors")
+    last = next(name for name in weights if ".lora_B" in name)
+    save_file(weights | {last: weights[last] + 0.1}, Path(plain) / "adapter_model.safetensors", {"format": "pt"})
+    assert inspect_fine_tune(plain, base) == FineTune()
     with pytest.raises(RecoverError, match=sentence):
         inspect_fine_tune(adapter(base, tmp_path / "other", **options), base)
 
