@@ -1,9 +1,9 @@
 """The headlines of a checkpoint: one score for each of the four measures.
 
 Instruction following and new knowledge are one metric of one task: of the headline task where that was measured, else
-of the first task of the latest measurement (a project may be measured by its own tasks). What the model knew before and
-knowledge of earlier cycles are pooled over all tasks of the latest measurement. A task's headline is its headline
-metric, else its first.
+of the first task of the latest measurement (a project may be measured by its own tasks). What the model knew before is
+pooled over all tasks of the latest measurement, knowledge of earlier cycles over the latest one of each. A task's
+headline is its headline metric, else its first.
 """
 
 import math

@@ -15,7 +15,7 @@ from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
-from evals.suites.training_texts import Conversation, encode_conversation
+from evals.suites.training_texts import CONVERSATION_WINDOW, Conversation, encode_conversation
 from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
 from pipelines.documents.corpus import (
     Corpus,
@@ -125,8 +125,9 @@ def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
 def _check_rendered(file: Path, conversations: Sequence[Conversation], chat: Chat) -> None:
     if not any(any(encode_conversation(chat, conversation)[1]) for conversation in conversations):
         raise RecoverError(
-            f"{file} has no conversation with an answer that the chat template can render. Give JSON, JSON lines or "
-            "Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
+            f"{file} has no conversation with an answer that the chat template can render, within its first "
+            f"{CONVERSATION_WINDOW:,} tokens. Give JSON, JSON lines or Parquet with messages, ShareGPT's "
+            "conversations, or a prompt and its answer in each row."
         )
 
 

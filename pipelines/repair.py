@@ -100,6 +100,7 @@ class RepairResult:
     notes: list[str] = field(default_factory=list)
     fixed: str | None = None  # what was wrong with the model's files, and is right in the copy
     base_ending: float | None = None
+    ends_later: bool = False  # the fine-tune ends its own replies, and need not end where the base does
     has_documents: bool = False
 
     @property
@@ -108,7 +109,7 @@ class RepairResult:
 
     @property
     def is_repaired(self) -> bool:
-        return is_enough(self.last, self.base_ending)
+        return is_enough(self.last, None if self.ends_later else self.base_ending)
 
     @property
     def next_attempt(self) -> NextAttempt | None:
@@ -143,6 +144,7 @@ class RepairResult:
             "clean": self.clean,
             "before": self.moves[0].scores,
             "base_ending": self.base_ending,
+            "ends_later": self.ends_later,
             "next_attempt": self.next_attempt.flags if self.next_attempt else None,
         }
 
@@ -154,7 +156,7 @@ class RepairResult:
         lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
         lines = [self.summary, *verdict_table(self.last.verdict.as_dict()), "", *lines]
         lines += [GUARDS[self.guard], *self.notes, *([self.fixed] if self.fixed else [])]
-        if has_lost_ends(self.moves[0].ending, self.base_ending):
+        if not self.ends_later and has_lost_ends(self.moves[0].ending, self.base_ending):
             ends = (f"{move.label()} {move.ending:.2f}" for move in self.moves)
             lines.append(
                 f"Probability of an end where replies of the base end: base {self.base_ending:.2f}, {', '.join(ends)}"
@@ -185,9 +187,8 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         replies = BaseReplies.of(project.base, project.cache)
         model = load_frozen(student.path)
         base_ending, ending = replies.ends.probability, replies.ending(model)
-        is_lost = has_lost_ends(ending, base_ending) and not replies.ends_its_own(model, project.base)
-        if not is_lost and has_lost_ends(ending, base_ending):  # it writes more, and need not end where the base does
-            base_ending = None
+        ends_later = has_lost_ends(ending, base_ending) and replies.ends_its_own(model, project.base)
+        is_lost = has_lost_ends(ending, base_ending) and not ends_later
         del model
         cycle = Cycle(project, replace(job, command="distill"))
         if is_lost:
@@ -201,7 +202,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         known = learned.headline.value if learned else None
         share: float | None = None  # to which interpolation moved, where all others have to move there themselves
         for name in RECIPES_OF_MOVES:
-            if (name != "ends" or is_lost) and not is_enough(moves[-1], base_ending):
+            if (name != "ends" or is_lost) and not is_enough(moves[-1], None if ends_later else base_ending):
                 job_of_move = _job_of(job, name, share, can_probe, parameters_of(project.base))
                 move = _try(project, job_of_move, name, replies, known)
                 moves.append(move)
@@ -223,6 +224,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         list(job.notes),
         job.fixed,
         base_ending,
+        ends_later=ends_later,
         has_documents=job.corpus is not None,
     )
 

@@ -161,8 +161,8 @@ def _mean(values: list[Any]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def repetition(tokens: Sequence[int]) -> float:
-    """Return the share of a text's pieces of `PIECE` tokens that occurred in it before: 0 for a short text."""
+def repetition(tokens: Sequence[object]) -> float:
+    """Return the share of a text's pieces of `PIECE` tokens or words that occurred in it before: 0 for a short text."""
     pieces = [tuple(tokens[i : i + PIECE]) for i in range(len(tokens) - PIECE + 1)]
     return 1 - len(set(pieces)) / len(pieces) if pieces else 0.0
 

@@ -205,7 +205,6 @@ def read_results(folder: Path) -> Results:
             ),
             "scores": _rows(record, "SELECT * FROM scores ORDER BY evaluation_id, metric"),
             "items": _rows(record, "SELECT * FROM items ORDER BY evaluation_id, position"),
-            "events": sorted(_rows(record, "SELECT DISTINCT run_id, message FROM events")),
         }
     return Results(weights, rows)
 
@@ -216,7 +215,9 @@ def _rows(record: sqlite3.Connection, query: str) -> list[Any]:
 
 def _runs(record: sqlite3.Connection) -> list[Any]:
     """The runs without the job's random name and the paths in the project's folder."""
-    rows = _rows(record, "SELECT id, cycle_id, kind, status, seed, steps, settings, inputs FROM runs ORDER BY id")
+    rows = _rows(
+        record, "SELECT id, cycle_id, kind, status, seed, steps, stopped, settings, inputs FROM runs ORDER BY id"
+    )
     return [(*row[:-2], *map(_comparable, row[-2:])) for row in rows]
 
 

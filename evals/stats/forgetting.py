@@ -33,7 +33,7 @@ class TaskForgetting:
 
 def task_forgetting(before: Result, after: Result) -> TaskForgetting:
     flips = paired_test(before.passed_by_key(), after.passed_by_key())
-    return TaskForgetting(before.task, before.suite, _shared_score(before, after), _shared_score(after, before), flips)
+    return TaskForgetting(before.task, before.suite, shared_score(before, after), shared_score(after, before), flips)
 
 
 def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric:
@@ -50,7 +50,7 @@ def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric
     return Metric(regained / lost if lost > 0 else math.nan, len(keys), math.nan, interval)
 
 
-def _shared_score(result: Result, other: Result) -> float:
+def shared_score(result: Result, other: Result) -> float:
     """The headline value; where only some items are shared, the mean of these items' passes or grades. NaN where the
     headline is no mean of its items."""
     grades, others = result.grades_by_key(), other.passed_by_key()

@@ -18,10 +18,8 @@ from typing import Any
 from db.column_types import storable
 from pipelines.documents.file_formats import (
     TEXT_FIELDS,
-    NotJson,
     Unreadable,
     has_content,
-    is_too_large,
     json_line_rows,
     json_rows,
     parquet_rows,
@@ -103,8 +101,8 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
     Raises RecoverError where its rows are of conversations, and no text, but none can be learned."""
     if not path.is_file() or path.suffix.lower() not in SUFFIXES:
         return []
-    conversations, left_out, are_texts, unread = list[dict[str, Any]](), 0, False, list[str]()
-    for number, row in enumerate(_readable(rows_of(path), unread)):
+    conversations, left_out, are_texts, has_objects, unread = list[dict[str, Any]](), 0, False, False, list[str]()
+    for number, row in enumerate(readable_rows(path, unread)):
         if number == MAX_ROWS:
             log.warning(f"Read only the first {MAX_ROWS:,} rows of {path}")
             break
@@ -114,6 +112,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             conversation, has_turns = None, True
         conversations += [_storable(conversation)] if conversation else []
         left_out += conversation is None
+        has_objects |= isinstance(row, dict)
         are_texts |= isinstance(row, dict) and any(has_content(row.get(name)) for name in TEXT_FIELDS)
         if number < FIRST and not conversations and not has_turns:
             return []  # it is none of the formats
@@ -124,7 +123,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
         )
     if unread and conversations:
         log.warning(f"Read only a part of {path}: {unread[0]}")
-    elif unread and is_too_large(path):
+    elif unread and not has_objects:
         raise RecoverError(f"The file {path} cannot be read: {unread[0]}.")
     if left_out:
         log.warning(
@@ -134,10 +133,10 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
     return conversations
 
 
-def _readable(rows: Iterator[Any], unread: list[str]) -> Iterator[Any]:
-    """The rows; why there are no more of them is added to `unread`."""
+def readable_rows(path: Path, unread: list[str]) -> Iterator[Any]:
+    """The rows that can be read; why there are no more of them is added to `unread`."""
     try:
-        yield from rows
+        yield from rows_of(path)
     except Unreadable as error:
         unread.append(str(error))
 
@@ -169,18 +168,23 @@ def warn_of_unread_tools(conversations: Iterable[Mapping[str, Any]], chat: Chat)
 
 def rows_of(path: Path) -> Iterator[Any]:
     """The rows that can be read; at the end Unreadable if there are others."""
-    suffix = path.suffix.lower()
+    suffix, reason, count = path.suffix.lower(), None, 0
     if suffix == ".parquet":
         yield from parquet_rows(path)
         return
-    is_json = suffix == ".json"
-    if is_json:
+    if suffix == ".json":
         try:
             yield from (row for row in json_rows(path) if row is not None)
-        except NotJson:  # perhaps JSON lines under another name
-            is_json = False
-    if not is_json:
-        yield from (row for row in json_line_rows(path) if row is not None)
+            return
+        except Unreadable as error:  # perhaps JSON lines under another name
+            reason = error
+    try:
+        for row in json_line_rows(path):
+            count += isinstance(row, dict)
+            if row is not None:
+                yield row
+    except Unreadable as error:
+        raise error if count or reason is None else reason from None
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -75,7 +75,7 @@ class _Reader:
             reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
         added = len(self.spool) - before
         if reason or not added:
-            partly = f" (its first {added:,} documents are included)" if added else ""
+            partly = " (what could be read is included)" if added else ""
             self.skipped.append((Path(name), (reason or "empty") + partly))
         if added:
             self.sources.append(name)

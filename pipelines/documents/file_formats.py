@@ -36,10 +36,6 @@ class Unreadable(Exception):
     """A file, or the rest of it, cannot be read: it is skipped, and the message is the reason that is reported."""
 
 
-class NotJson(Unreadable):
-    """A file of another format."""
-
-
 def split_document(pieces: Iterable[str], max_characters: int = MAX_CHARACTERS) -> Iterator[str]:
     """Join the pieces of one document; yield it whole, or in parts of at most `max_characters`. Where a piece cannot be
     read, those before it are a document all the same."""
@@ -202,18 +198,14 @@ def _whole_rows(rows: Iterable[dict[Any, Any]]) -> Iterator[dict[str, Any]]:
         raise Unreadable(f"{longer} of {count} rows have more cells than the header; put text with commas in quotes")
 
 
-def is_too_large(file: Path) -> bool:
-    return file.suffix.lower() == ".json" and file.stat().st_size > MAX_JSON_BYTES
-
-
 def json_rows(file: Path) -> Iterator[Any]:
     """An object, or a list of them."""
-    if is_too_large(file):
+    if file.stat().st_size > MAX_JSON_BYTES:
         raise Unreadable(f"over {MAX_JSON_BYTES >> 20} MB, too large; save it as .jsonl, with one object in each line")
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise NotJson(f"not valid JSON: {error}") from error
+        raise Unreadable(f"not valid JSON: {error}") from error
     yield from content if isinstance(content, list) else [content]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evals.results import Metric, Result, finite
-from evals.stats.forgetting import TaskForgetting, recovered_share, task_forgetting
+from evals.stats.forgetting import TaskForgetting, recovered_share, shared_score, task_forgetting
 from evals.stats.paired_comparison import PairedTest, paired_test
 
 NOT_FORGETTABLE = "knowledge"  # of the new documents, which the clean model never had
@@ -129,8 +129,8 @@ def _comparison(first: Result, second: Result, clean: Result | None) -> Comparis
     return Comparison(
         first.task,
         first.suite,
-        first.headline.value,
-        second.headline.value,
+        shared_score(first, second),
+        shared_score(second, first),
         paired_test(first.passed_by_key(), second.passed_by_key()),
         clean.headline.value if clean else None,
         _forgetting(clean, first, second) if clean and first.suite != NOT_FORGETTABLE else None,
@@ -138,8 +138,11 @@ def _comparison(first: Result, second: Result, clean: Result | None) -> Comparis
     )
 
 
-def _forgetting(clean: Result, first: Result, second: Result) -> ForgettingPair:
+def _forgetting(clean: Result, first: Result, second: Result) -> ForgettingPair | None:
+    """None where only some items are shared and the score is no mean of its items."""
     a, b = (task_forgetting(clean, result) for result in (first, second))
+    if any(math.isnan(score) for task in (a, b) for score in (task.before, task.after)):
+        return None
     if all(result.is_pass_rate for result in (clean, first, second)):
         return ForgettingPair(a, b, recovered_share(clean, first, second))
     return ForgettingPair(a, b, Metric(math.nan, a.flips.n, math.nan, (math.nan, math.nan)))

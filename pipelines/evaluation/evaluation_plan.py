@@ -9,7 +9,7 @@ from typing import Any
 
 from db.tables import Checkpoint, Run
 from evals.benchmarks import local_data_hash
-from evals.downloads import has_punkt
+from evals.downloads import ifeval_checkers
 from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import Blocks, Split, secondary_task_limit, split_of
@@ -90,9 +90,9 @@ class EvalPlan:
         }
         return [suite for suite in SUITES if available[suite]]
 
-    def limit_for(self, suite: str, items: int, named: Mapping[str, str]) -> int | None:
-        """The limit that reaches so many items of behaviour or retention; None if none does. Where their number is not
-        known, a higher one does if there was one."""
+    def limit_for(self, suite: str, items: int, judged: int, named: Mapping[str, str]) -> int | None:
+        """The limit that reaches so many items of behaviour or retention, where this one has so many that were judged;
+        None if none does. Where their number is not known, a higher one does if there was one."""
         if suite == "behaviour":
             prompts = count_prompts(named, self.ifeval_data, items, self.split, self.public_ifeval)
             return items if (self.limit is not None if prompts is None else prompts >= items) else None
@@ -100,10 +100,11 @@ class EvalPlan:
         def count(limit: int | None) -> int:
             return count_retention_items(named, limit, self.secondary_limit, self._split_of(suite)) or 0
 
-        if not count(self.limit):
+        if not (asked := count(self.limit)):
             return None
-        limits = range(1, 2 * items + 1)  # half of a high limit is asked
-        first = bisect_left(limits, items, key=count)
+        # Of tasks of lm-eval that are groups more are judged than the limit says, and none of those with grades.
+        limits = range(1, 2 * items * asked // judged + 1)  # half of a high limit is asked
+        first = bisect_left(limits, items * asked / judged, key=count)
         return limits[first] if first < len(limits) else None
 
     def split_problem(self, named: Mapping[str, str]) -> str:
@@ -156,7 +157,7 @@ class EvalPlan:
             settings["prompts"] = prompts
         if suite == "behaviour" and self.public_ifeval is not None:
             settings["public"] = self.public_ifeval
-        if suite == "behaviour" and not has_punkt():
+        if suite == "behaviour" and ifeval_checkers()[1] == "plain":
             settings["sentences"] = "plain"  # counted otherwise
         if suite == "retention" and "general" in suite_tasks(suite, named):
             settings["general"] = data_hash(FACTS)

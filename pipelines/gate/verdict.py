@@ -107,13 +107,13 @@ def judge(
     recovered: Result,
     others: OtherResults = OtherResults(),
     damaged: Result | None = None,
-    limit_for: Callable[[str, int], int | None] = lambda suite, items: None,
+    limit_for: Callable[[str, int, int], int | None] = lambda suite, items, judged: None,
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
     `damaged` is the behaviour result before the distillation: the verdict says what came back.
-    `limit_for`: the --limit that reaches so many items of a suite, if one does."""
+    `limit_for`: the --limit that reaches so many items of a suite, of which so many were judged, if one does."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered)
@@ -121,8 +121,8 @@ def judge(
         behaviour = replace(behaviour, came_back=_rise(damaged, recovered))
     of_documents, of_earlier, retained = others.judgements(gate)
     if behaviour.needed:
-        behaviour = replace(behaviour, needed_limit=limit_for("behaviour", behaviour.needed))
-    if retained and retained.needed and (limit := limit_for("retention", retained.needed)):
+        behaviour = replace(behaviour, needed_limit=limit_for("behaviour", behaviour.needed, behaviour.n))
+    if retained and retained.needed and (limit := limit_for("retention", retained.needed, retained.n)):
         retained = replace(retained, needed_limit=max(limit, behaviour.of or behaviour.n))  # it is of both measures
     learned = None
     if of_documents and others.best_knowledge is not None and others.clean_knowledge is not None:

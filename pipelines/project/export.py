@@ -71,10 +71,13 @@ def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: b
 def _processor_files(base: str) -> list[Path]:
     """How a base that reads pictures, too, prepares them: it cannot be loaded for that without these files."""
     name, revision = name_and_revision(base)
-    found = [
-        cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
-        for file in (PROCESSOR_NAME, IMAGE_PROCESSOR_NAME, VIDEO_PROCESSOR_NAME)
-    ]
+    try:
+        found = [
+            cached_file(name, file, revision=revision, _raise_exceptions_for_missing_entries=False)
+            for file in (PROCESSOR_NAME, IMAGE_PROCESSOR_NAME, VIDEO_PROCESSOR_NAME)
+        ]
+    except OSError:  # the base is gone, or out of reach
+        return []
     return [Path(file) for file in found if file]
 
 

@@ -24,9 +24,9 @@ from typing import Any
 
 from evals.jsonl import Row, read_rows
 from evals.suites.custom_checks import ReplyCheck, reply_check
-from pipelines.documents.conversations import FIELDS, rows_of, said, tools_of, turns_of
+from pipelines.documents.conversations import FIELDS, readable_rows, said, tools_of, turns_of
 from pipelines.documents.corpus import dataset_rows, is_hub_id
-from pipelines.documents.file_formats import Unreadable, has_content
+from pipelines.documents.file_formats import has_content
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
 from pipelines.storage import ContentCache
@@ -256,10 +256,15 @@ def _from_hub(reference: str) -> list[ChatPrompt]:
 
 
 def _from_table(path: Path) -> list[ChatPrompt]:
+    unread = list[str]()
     try:
-        rows = list(rows_of(path))
-    except (OSError, Unreadable) as error:
+        rows = list(readable_rows(path, unread))
+    except OSError as error:
         raise RecoverError(f"Cannot read {path}: {error}. Save it as JSON lines.") from error
+    if unread and not rows:
+        raise RecoverError(f"Cannot read {path}: {unread[0]}.")
+    if unread:
+        log.warning(f"Read only a part of {path}: {unread[0]}")
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise RecoverError(f"The file {path} is no list of objects. Give each a prompt or messages.")
     return [parse_prompt((f"Row {number} of {path}", _kept(row))) for number, row in enumerate(rows, start=1)]

@@ -76,7 +76,10 @@ def midtrain(
     window = stage.settings.midtrain.window
     chats = training_file_samples(file, chat, window) if (file := stage.job.training_file) else []
     if not corpus and not chats:
-        raise RecoverError("No conversation has an answer that the chat template can render. Give others.")
+        raise RecoverError(
+            "No conversation has an answer that the chat template can render and that ends within a row. Give others, "
+            "or raise midtrain.window."
+        )
     chat_tokens = sum(len(sample.tokens) for sample in chats)
     stage = scheduled_stage(stage, corpus, chat, chat_tokens, has_texts=bool(texts))
     settings, mix = stage.settings.midtrain, stage.settings.midtrain.mix

@@ -30,6 +30,7 @@ from recovery.lab import instruction_tasks, own_world
 from recovery.models.adapters import preserve_adapter_state
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
+from recovery.telemetry import repetition
 
 TRAINING_ROWS, INSTRUCTIONS, FACTS = 4, 16, 16
 # The KL at which a loss of three points is likely, as a share of the clean model's entropy on the same tokens: a model
@@ -43,6 +44,7 @@ GROUPS = 4  # of the answers; a spot check is of one group
 RISE = 0.07  # of what is left up to the limit, in one group: then a reading is taken
 ALPHA = 0.05  # of a certain loss without one, over all times together
 NEW_TOKENS, TRIAL_TOKENS = 160, 8
+REPEATS = 0.2  # a larger share of a text's pieces that occurred in it before: it repeats itself
 TOP = 32  # tokens of the clean model's distribution that are kept at each position; the rest is one outcome
 MAX_ROW, MAX_ANSWER = 256, 48  # tokens
 CHUNK = 128  # targets whose distributions are in memory together
@@ -120,11 +122,14 @@ class InstructionReadings:
         self.cut = {item.key for item in items if not item.verdicts["finished"]}
 
     def read(self, model: Student) -> PairedTest | None:
-        """None where all replies are cut that were not: a model that has learned to write, or to think, at length may
-        follow the instructions in what comes behind."""
+        """None where nothing can be told. A model that has learned to write, or to think, at length may follow the
+        instructions behind the end of a cut reply; one whose replies repeat themselves has lost their end."""
         with evaluating(model.model):
             items = self._answer(model, NEW_TOKENS)
-        passed = {item.key: item.passed for item in items if item.verdicts["finished"] or item.key in self.cut}
+        judged = [
+            i for i in items if i.verdicts["finished"] or i.key in self.cut or repetition(i.answer.split()) > REPEATS
+        ]
+        passed = {item.key: item.passed for item in judged}
         self.rounds += 1
         if not passed:
             return None
@@ -143,6 +148,10 @@ class InstructionReadings:
         subject = Subject(TransformersEngine(model), model.chat)
         answers = subject.answer([prompt.text for prompt in self.prompts], max_new_tokens)
         return [judge(prompt, text) for prompt, text in zip(self.prompts, answers, strict=True)]
+
+
+def _repeats_itself(text: str) -> bool:
+    return repetition(text.split()) > REPEATS
 
 
 @dataclass

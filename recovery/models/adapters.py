@@ -18,8 +18,8 @@ from recovery.lab import installed_base_path
 
 LOADED = "default"  # peft's name for the student's adapter
 WEIGHTS = "adapter_model.safetensors"
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # values of peft's init_lora_weights
 # Families with state-space layers, whose kernels read some weights directly: peft refuses adapters there.
-CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga", "mica")  # values of peft's init_lora_weights
 WITHOUT_PROJECTIONS = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 
 
@@ -84,7 +84,7 @@ def changed_base(config: Any) -> str:
     """How the initialisation of an adapter has changed the weights below it, which are then not those of its base;
     empty if it has not."""
     how = str(getattr(config, "init_lora_weights", ""))
-    return how if how.startswith(CHANGES_BASE) else ""
+    return how if how.lower().startswith(CHANGES_BASE) else ""
 
 
 def does_not_fit(folder: str, base: str, why: str) -> RecoverError:

@@ -46,8 +46,8 @@ def test_the_last_cycle_says_how_long_the_next_may_take(results: dict[str, Any])
 def test_the_second_cycle_is_judged_on_the_questions_of_the_first_too(results: dict[str, Any]) -> None:
     first, second = results["first"], results["second"]
     assert (first.exit_code, second.exit_code) == (0, 0), second.stderr
-    assert first.data["earlier"] == {}
-    assert set(second.data["earlier"]) == {"1"}
+    assert first.data["verdict"]["earlier"] == {}
+    assert set(second.data["verdict"]["earlier"]) == {"1"}
     assert second.data["verdict"]["earlier"]["1"]["passed"]
     mix = "5 of 16 rows from 1 earlier corpus, 3 of them with soft labels; 3 of 16 rows from texts by the clean base"
     assert mix in second.stderr

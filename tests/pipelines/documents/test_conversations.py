@@ -209,7 +209,7 @@ def test_rows_that_cannot_be_read_are_told(
     (tmp_path / "mixed.jsonl").write_bytes(f"{row}\n".encode() + f"{row}\n".encode("cp1252"))
     assert len(read_training_file(tmp_path / "mixed.jsonl")) == 1
     assert "1 of 2 lines are not JSON; the first is line 2" in caplog.text
-    (tmp_path / "large.json").write_text(f"[{row}]")
+    (tmp_path / "large.json").write_text(json.dumps([json.loads(row)], indent=1))
     monkeypatch.setattr(file_formats, "MAX_JSON_BYTES", 10)
     with pytest.raises(RecoverError, match=r"large\.json cannot be read: over 0 MB, too large; save it as \.jsonl"):
         read_training_file(tmp_path / "large.json")

@@ -51,7 +51,7 @@ def test_unreadable_files_are_listed_and_never_fatal(tmp_path: Path) -> None:
     assert set(reasons) == {
         *("empty.txt", "broken.txt", "binary.txt", "picture.png", "fake.docx", "fake.pdf", "half.jsonl", "pipe.txt")
     }
-    assert "the first is line 2 (its first 1 documents are included)" in reasons["half.jsonl"]
+    assert "the first is line 2 (what could be read is included)" in reasons["half.jsonl"]
     assert "UTF-8" in reasons["broken.txt"]
 
 

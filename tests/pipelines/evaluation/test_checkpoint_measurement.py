@@ -149,16 +149,19 @@ def test_a_higher_limit_reaches_what_is_generated_or_left_out(tmp_path: Path, mo
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"prompt": "Say {n}.", "checks": [{{"contains": "{n}"}}]}}\n' for n in range(120)))
     for plan in (EvalPlan(secondary_limit=300), EvalPlan(limit=100, secondary_limit=300)):
-        assert plan.limit_for("behaviour", 541, {}) == 541
-        assert plan.limit_for("behaviour", 542, {}) is None
-        assert plan.limit_for("behaviour", 90_000, {"behaviour": "lab"}) == 90_000
-        assert plan.limit_for("behaviour", 900, {"behaviour": "gsm8k"}) == (900 if plan.limit else None)
-        assert plan.limit_for("retention", 600, {}) == 600
-        assert plan.limit_for("retention", 900, {}) is None
-        assert plan.limit_for("retention", 700, {"retention": "lab"}) == 700  # 350 of each task
-        assert plan.limit_for("retention", 587, {"retention": "gsm8k"}) == (1174 if plan.limit else None)
-        assert plan.limit_for("retention", 110, {"retention": str(rows)}) == 110
-        assert plan.limit_for("retention", 121, {"retention": str(rows)}) is None
+        assert plan.limit_for("behaviour", 541, 100, {}) == 541
+        assert plan.limit_for("behaviour", 542, 100, {}) is None
+        assert plan.limit_for("behaviour", 90_000, 100, {"behaviour": "lab"}) == 90_000
+        assert plan.limit_for("behaviour", 900, 100, {"behaviour": "gsm8k"}) == (900 if plan.limit else None)
+        assert plan.limit_for("retention", 600, plan.limit or 641, {}) == 600
+        assert plan.limit_for("retention", 900, plan.limit or 641, {}) is None
+        of_lab = plan.limit_for("retention", 700, 2 * (plan.limit or 300), {"retention": "lab"})
+        assert of_lab == 700, "half of it of each of two tasks"
+        assert plan.limit_for("retention", 587, 100, {"retention": "gsm8k"}) == (1174 if plan.limit else None)
+        of_group = plan.limit_for("retention", 11_400, 5_700, {"retention": "mmlu"})
+        assert of_group == (200 if plan.limit else None), "each of its 57 tasks has as many as the limit says"
+        assert plan.limit_for("retention", 110, plan.limit or 120, {"retention": str(rows)}) == 110
+        assert plan.limit_for("retention", 121, plan.limit or 120, {"retention": str(rows)}) is None
 
 
 def test_a_suite_is_stored_as_soon_as_it_is_measured(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

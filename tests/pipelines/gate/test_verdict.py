@@ -96,13 +96,13 @@ def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
     few, before_prompts = result([True] * 20), result([True] * 400)
     before = [replace(few, suite="retention", task="general")]
     others = OtherResults(retention=(before, before))
-    verdict = judge(Gate(), few, few, others, limit_for=lambda suite, items: items if suite == "behaviour" else None)
+    verdict = judge(Gate(), few, few, others, limit_for=lambda suite, items, n: items if suite == "behaviour" else None)
     assert (verdict.behaviour.needed_limit, verdict.retention.needed_limit) == (verdict.behaviour.needed, None)
     following, _, retention = (" ".join(line.details) for line in measure_lines(verdict.as_dict()))
     assert f"about {verdict.behaviour.needed} prompts would decide it (20 were used): --limit " in following
     assert f"about {verdict.retention.needed} items would decide it (20 were used)" in retention
     assert "--limit" not in retention
-    of_retention = judge(Gate(), before_prompts, before_prompts, others, limit_for=lambda suite, items: items)
+    of_retention = judge(Gate(), before_prompts, before_prompts, others, limit_for=lambda suite, items, n: items)
     assert 20 < of_retention.retention.needed < 400
     assert of_retention.retention.needed_limit == 400, "a lower one would ask fewer prompts"
 

@@ -5,7 +5,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from pipelines.gate.promotion import decide
-from pipelines.project.export import model_card, without_files
+from pipelines.project.export import _processor_files, model_card, without_files
 from pipelines.project.project import Project
 from recovery.lab import BASE
 from tests.db.seeded import store_verdict
@@ -109,6 +109,7 @@ def test_an_export_has_what_a_base_that_reads_pictures_needs(tmp_path: Path) -> 
     _ = project.id  # creates it
     assert answer(project, "export", "base", "--to", to)["kind"] == "full"
     assert (to / "preprocessor_config.json").read_text() == '{"size": 224}'
+    assert _processor_files(str(tmp_path / "gone")) == []
 
 
 def test_an_export_to_a_full_disk_is_one_sentence_and_can_be_repeated(tmp_path: Path) -> None:

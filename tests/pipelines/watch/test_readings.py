@@ -79,18 +79,22 @@ def test_replies_that_have_become_too_long_to_be_judged_are_no_loss(monkeypatch:
 
     def answer(found: InstructionReadings, model: Any, tokens: int) -> list[Item]:
         outcomes = zip(found.prompts, replies.pop(0), strict=True)
-        return [Item(p.key, p.text, "", follows, {"finished": finished}) for p, (follows, finished) in outcomes]
+        text = " ".join(map(str, range(40))) if replies else "A loop of words. " * 9
+        return [Item(p.key, p.text, text, follows, {"finished": finished}) for p, (follows, finished) in outcomes]
 
     monkeypatch.setattr(InstructionReadings, "_answer", answer)
     found = InstructionReadings(prompts)
     replies += [[(True, True), (True, True), (False, False), (True, True)]]
     found.read_clean(MODEL)
-    replies += [[(False, False), (True, True), (False, False), (True, True)], [(False, False)] * 4]
+    replies += [[(False, False), (True, True), (False, False), (True, True)], *[[(False, False)] * 4] * 2]
     test = found.read(MODEL)
     assert test is not None
     assert (test.n, test.lost) == (3, [])
     found.cut = set()
     assert found.read(MODEL) is None
+    loops = found.read(MODEL)
+    assert loops is not None
+    assert len(loops.lost) == 3
 
 
 @pytest.mark.parametrize("mean", [LIMIT, math.inf, math.nan])
