@@ -54,9 +54,8 @@ class BaseReplies:
         return cls(list(zip(prompts, replies, strict=True)), ends)
 
     def ends_its_own(self, model: Student, base: str) -> bool:
-        replies = _sample(model, [model.chat.prompt(text) for text in _texts(base)])
-        own = ReplyEnds.of(replies, LIMIT, StopFiles.of(model.path).generation)
-        return ends_its_own(own.finished, self.ends.finished)
+        prompts, files = [model.chat.prompt(text) for text in _texts(base)], StopFiles.of(model.path)
+        return ends_its_own(_ends(model, prompts, files, None), self.ends)
 
     def ending(self, model: Student) -> float | None:
         return probability_of_ending(model, self.exchanges, StopFiles.of(model.path).stops)
@@ -111,11 +110,17 @@ def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache |
     prompts = [student.chat.prompt(text) for text in _texts(base or model)]
     log.info(f"Sampling {len(prompts)} replies of the model, to see how they end")
     ending = replies.ending(student) if replies else None
-    does = ReplyEnds.of(_sample(student, prompts), LIMIT, files.generation, ending)
+    does = _ends(student, prompts, files, ending)
     base_does = replies.ends if replies else None
     unlearned = measured_fault(does, files, base_does, base_files)
     faults = file_faults(files, base_files) + ([unlearned] if unlearned else [])
     return TurnEnds(files, does, base_files, base_does, faults)
+
+
+def _ends(model: Student, prompts: list[list[int]], files: StopFiles, ending: float | None) -> ReplyEnds:
+    replies = _sample(model, prompts)
+    own = probability_of_ending(model, list(zip(prompts, replies, strict=True)), files.stops)
+    return ReplyEnds.of(replies, LIMIT, files.generation, ending, own)
 
 
 def _texts(base: str) -> list[str]:

@@ -70,10 +70,16 @@ class ReplyEnds:
     finished: float  # with a token at which the generation config stops
     repetition: float
     probability: float | None = None  # of all ids that end a turn, where the base's own replies end
+    own_probability: float | None = None  # the same where its own replies end
 
     @classmethod
     def of(
-        cls, replies: Sequence[Generation], limit: int, stops: Sequence[int], probability: float | None = None
+        cls,
+        replies: Sequence[Generation],
+        limit: int,
+        stops: Sequence[int],
+        probability: float | None = None,
+        own_probability: float | None = None,
     ) -> "ReplyEnds":
         return cls(
             count=len(replies),
@@ -81,6 +87,7 @@ class ReplyEnds:
             finished=fmean(reply.finished and reply.tokens[-1] in stops for reply in replies),
             repetition=fmean(repetition(reply.tokens) for reply in replies),
             probability=probability,
+            own_probability=own_probability,
         )
 
     def rows(self) -> list[tuple[str, str]]:
@@ -147,10 +154,11 @@ def has_lost_ends(model: float | None, base: float | None) -> bool:
     return model is not None and base is not None and model < UNLEARNED * base
 
 
-def ends_its_own(model: float, base: float) -> bool:
-    """By the shares of replies that end. A model that writes more than its base, or has another end of a turn, need not
-    end where replies of the base do."""
-    return model > UNLEARNED * base
+def ends_its_own(model: ReplyEnds, base: ReplyEnds) -> bool:
+    """Whether it is as sure of the end of its own replies as the base is of the end of its. A model that writes more
+    than its base, or has another end of a turn, need not end where replies of the base do."""
+    is_sure = model.own_probability is not None and not has_lost_ends(model.own_probability, base.probability)
+    return is_sure and model.finished > UNLEARNED * base.finished
 
 
 def measured_fault(
@@ -167,7 +175,7 @@ def measured_fault(
             return None
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
         return Fault(what, "Name the model that it came from with --base, to tell a lost end from long replies")
-    if has_lost_ends(model.probability, base.probability) and not ends_its_own(model.finished, base.finished):
+    if has_lost_ends(model.probability, base.probability) and not ends_its_own(model, base):
         ends = f"the model ends with probability {model.probability:.2f}, the base with {base.probability:.2f}"
         cure = "`recover repair` brings it back by a few steps on the base's answers, which end"
         return Fault(f"Where replies of its base end, {ends}: {_reason(files, base_files)}", cure)

@@ -92,11 +92,11 @@ def test_replies_that_never_end_are_a_fault_unless_those_of_the_base_are_as_long
 def test_a_model_that_ends_its_replies_with_its_own_token_need_not_end_those_of_the_base() -> None:
     base_files, base = StopFiles.of(str(BASE)), ReplyEnds(24, 256, finished=0.8, repetition=0.1, probability=0.9)
     files = replace(base_files, template=SEPARATOR, generation=(END, SEPARATOR))
-    ends = ReplyEnds(24, 256, finished=0.8, repetition=0.1, probability=0.01)
-    assert measured_fault(ends, files, base, base_files) is None
-    assert measured_fault(replace(ends, finished=0.1), files, base, base_files) is not None
-    assert measured_fault(ends, base_files, base, base_files) is None, "it writes a sentence more"
-    assert measured_fault(replace(ends, finished=0.1), base_files, base, base_files) is not None
+    ends = ReplyEnds(24, 256, finished=0.8, repetition=0.1, probability=0.01, own_probability=0.9)
+    for own_files, what in ((files, "another end of a turn"), (base_files, "a sentence more")):
+        assert measured_fault(ends, own_files, base, base_files) is None, what
+        for unlearned in ({"finished": 0.1}, {"own_probability": 0.3}, {"own_probability": None}):
+            assert measured_fault(replace(ends, **unlearned), own_files, base, base_files) is not None
 
 
 def test_too_few_finished_replies_tell_nothing_of_a_probability() -> None:
