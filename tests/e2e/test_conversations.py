@@ -155,7 +155,10 @@ DOCS, CHATS = ("--docs", "docs"), ("--conversations", "chats.jsonl")
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--conversations", "docs"), "docs has no conversation with an answer that the chat template can render."),
+        (
+            ("--conversations", "docs"),
+            "docs has no conversation with an answer that the chat template can render, ",
+        ),
         ((*CHATS, "--recipe", "asft"), "Mid-training has no recipe 'asft'."),
         ((*CHATS, "--recipe", "in-context"), "The recipe in-context learns documents alone."),
         ((*DOCS, *CHATS, "--recipe", "dft"), "The recipe dft learns conversations alone."),
