@@ -110,9 +110,10 @@ def _mean_logprob(groups: list[list[Item]]) -> Metric:
 def find_clozes(passage: str) -> list[Cloze]:
     """Find the first mentions of names and numbers, which cannot be copied from the text before them."""
     spans = [m.span() for m in NUMBER.finditer(passage)]
-    before = (passage[max(0, m.start() - SENTENCE_GAP) : m.start()] for m in NAMES.finditer(passage))
-    names = zip(NAMES.finditer(passage), before, strict=True)
-    spans += [m.span() for m, text in names if not SENTENCE_START.search(text)]
+    for name in NAMES.finditer(passage):
+        start = name.start()
+        if not SENTENCE_START.search(passage[max(0, start - SENTENCE_GAP) : start]):
+            spans.append(name.span())
     clozes: list[Cloze] = []
     for start, end in sorted(spans):
         if len(clozes) == CLOZES_PER_PASSAGE:
