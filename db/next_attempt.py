@@ -101,11 +101,12 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
     if behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour):
-        made_worse = (behaviour.get("came_back") or 0.0) < 0 or (attempt.stopped or "").startswith(COLLAPSED)
-        yield _more_items(behaviour) or (_lower_rate(attempt) if made_worse else None) or _more_steps(attempt)
+        is_worse = _made_worse(behaviour) or (attempt.stopped or "").startswith(COLLAPSED)
+        yield _more_items(behaviour) or (_lower_rate(attempt) if is_worse else None) or _more_steps(attempt)
     if _is_short(retention):
-        texts = _more_rows(attempt, "texts", other="documents")
-        yield _more_items(retention) or _warm_start(attempt) or texts or _more_steps(attempt)
+        is_worse, texts = _made_worse(retention), _more_rows(attempt, "texts", other="documents")
+        cure = (texts or _lower_rate(attempt)) if is_worse else (_warm_start(attempt) or texts)
+        yield _more_items(retention) or cure or _more_steps(attempt)
     if any(_is_short(judgement) for judgement in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
         fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
         yield _more_rows(attempt, "documents", other="texts") or fewer_steps
@@ -113,6 +114,11 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
 
 def _is_short(judgement: Any) -> bool:
     return isinstance(judgement, dict) and judgement.get("passed") is False
+
+
+def _made_worse(judgement: Mapping[str, Any]) -> bool:
+    """Whether the distillation lost more than it brought back."""
+    return (judgement.get("came_back") or 0.0) < 0
 
 
 def _is_left_open(judgement: Any) -> bool:

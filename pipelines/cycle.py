@@ -298,7 +298,8 @@ class Cycle(Stage):
         current, past = earlier_results(after), {past.cycle: past for past in self.past_cycles()}
         earlier = {n: self._now_and_then(current[n], past[n]) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
-        return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after))
+        damaged = [] if before is after else before
+        return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after), damaged)
 
     def _now_and_then(self, now: Result, past: PastCycle) -> tuple[Result, float]:
         """Knowledge of an earlier cycle's documents, and what it was at that cycle's end, on questions asked both

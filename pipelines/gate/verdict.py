@@ -81,6 +81,7 @@ class OtherResults:
     earlier: Mapping[int, tuple[Result, float]] = field(default_factory=dict)  # by cycle: now, and how the cycle ended
     clean_knowledge: float | None = None
     retention: tuple[Sequence[Result], Sequence[Result]] = ((), ())  # of the clean and of the recovered model
+    damaged_retention: Sequence[Result] = ()  # before the distillation
 
     def judgements(self, gate: Gate) -> tuple[Judgement | None, dict[int, Judgement], RetentionJudgement | None]:
         """On the cycle's documents, on those of earlier cycles, and on what the clean model knew before."""
@@ -92,7 +93,7 @@ class OtherResults:
             cycle: judge_knowledge(now, gate.keep_earlier, score, "gate.keep_earlier", before=score)
             for cycle, (now, score) in self.earlier.items()
         }
-        return of_documents, of_earlier, judge_retention(gate, *self.retention)
+        return of_documents, of_earlier, judge_retention(gate, *self.retention, self.damaged_retention)
 
     def fails(self, gate: Gate) -> bool:
         """Whether the verdict is a failure even if instruction following passes."""
@@ -192,7 +193,9 @@ def likelihood_floor(knowledge: Result | None, clean: float | None) -> float:
     return clean or 0.0 if knowledge is not None and knowledge.task == ANSWERS else 0.0
 
 
-def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Result]) -> RetentionJudgement | None:
+def judge_retention(
+    gate: Gate, clean: Sequence[Result], recovered: Sequence[Result], damaged: Sequence[Result] = ()
+) -> RetentionJudgement | None:
     """Compare all items of all tasks that both models answered; None if no task has items that pass or fail."""
     pairs = paired_results(clean, recovered, "retention")
     graded = [a.task for a, b in pairs if not (a.is_pass_rate and b.is_pass_rate)]
@@ -207,6 +210,9 @@ def judge_retention(gate: Gate, clean: Sequence[Result], recovered: Sequence[Res
     j = replace(_difference(pair, (1 - gate.keep_retention) * before, "gate.keep_retention"), before=before)
     if not gate.keep_retention or not any(known):  # nothing can be lost
         j = replace(j, passed=True, needed=None, unsure=False)
+    passed_before = pooled_passes(r for r in damaged if r.suite == "retention" and r.task in tasks)
+    if passed_before.keys() & passes[1].keys():
+        j = replace(j, came_back=paired_test(passed_before, passes[1]).difference)
     changes = {task: {"n": t.n, "lost": len(t.lost), "gained": len(t.gained)} for task, t in tasks.items()}
     return RetentionJudgement(**vars(j), tasks=changes, graded=tuple(graded))
 

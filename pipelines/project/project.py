@@ -20,7 +20,7 @@ from sqlalchemy import Engine
 from db import name_of_base
 from db.engine import display_name, is_sqlite, open_database, parse_url
 from db.queries import Reader
-from db.tables import Checkpoint, Cycle, Run, RunKind
+from db.tables import Checkpoint, CheckpointKind, Cycle, Run, RunKind
 from db.tables import Project as ProjectRow
 from db.tracker import Tracker
 from pipelines.project.locations import (
@@ -298,7 +298,8 @@ class Project:
         match parse_reference(reference):
             case None:
                 path = model_path(reference)
-                id = None if path == self.base else self.tracker.checkpoint(self.id, "external", path)
+                kind: CheckpointKind = "adapter" if (Path(path) / ADAPTER_CONFIG).is_file() else "full"
+                id = None if path == self.base else self.tracker.checkpoint(self.id, "external", path, kind)
                 checkpoint = self.reader.checkpoint(id) if id else self.clean
             case Reference("base"):
                 checkpoint = self.clean

@@ -107,6 +107,14 @@ def test_missing_retention_asks_for_a_warm_start_then_for_texts_then_for_more_st
     assert command(full, retention=SHORT) == "--set distill.steps=80"
 
 
+def test_retention_that_a_distillation_lost_asks_for_texts_then_for_a_lower_rate() -> None:
+    worse = SHORT | {"came_back": -0.02}
+    assert command(attempt_with(learning_rate=1e-3), retention=worse) == "--set distill.texts=0.2"
+    most = attempt_with(learning_rate=1e-3, texts=0.4)
+    assert command(most, retention=worse) == "--set distill.learning_rate=0.00025"
+    assert command(most, retention=worse | {"came_back": 0.02}) == "--warm-start 0.3"
+
+
 def test_several_criteria_are_combined_and_the_first_decides_about_a_setting() -> None:
     both = advise({"passed": False, "behaviour": SHORT, "knowledge": SHORT}, ATTEMPT, "cycle:1/midtrained")
     assert str(both) == (

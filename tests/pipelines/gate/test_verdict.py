@@ -284,6 +284,14 @@ def test_a_model_that_lost_a_third_of_a_task_is_rejected_and_the_reason_names_th
     ]
 
 
+def test_the_verdict_says_what_the_distillation_did_to_what_the_model_knew_before() -> None:
+    damaged = [*CLEAN[:1], knew(passing(240), "own_world"), result(passing(90), "own_world")]
+    recovered = [*CLEAN[:1], knew(passing(180), "own_world")]
+    others = OtherResults(retention=(CLEAN, recovered), damaged_retention=damaged)
+    assert judge(Gate(), FOLLOWED, FOLLOWED, others).retention.came_back == pytest.approx(-60 / 600)
+    assert judge(Gate(), FOLLOWED, FOLLOWED, replace(others, damaged_retention=())).retention.came_back is None
+
+
 @pytest.mark.parametrize(("passed", "is_enough"), [(19, True), (18, False)])
 def test_knowledge_that_is_exactly_at_its_limit_is_enough(passed: int, is_enough: bool) -> None:
     answers = result([i < passed for i in range(53)], "closed_book", "knowledge")

@@ -85,6 +85,16 @@ def test_the_card_of_a_model_from_outside_says_what_it_is(project: Project, tmp_
     assert "None" not in card.text
 
 
+def test_an_adapter_from_outside_is_known_as_one_and_the_card_of_its_merge_says_so(
+    project: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "tune").mkdir()
+    (tmp_path / "tune" / "adapter_config.json").write_text("{}")
+    outside = project.resolve(str(tmp_path / "tune"))
+    assert outside.kind == "adapter"
+    assert "merging both rounded the weights" in model_card(project, outside, "full").text
+
+
 def test_the_card_says_when_the_gate_was_overruled(project: Project) -> None:
     checkpoint = project.resolve("cycle:1")
     assert "against the gate" not in model_card(project, checkpoint, "full").text
