@@ -116,9 +116,9 @@ def _is_short(judgement: Any) -> bool:
     return isinstance(judgement, dict) and judgement.get("passed") is False
 
 
-def _made_worse(judgement: Mapping[str, Any]) -> bool:
+def _made_worse(judgement: Any) -> bool:
     """Whether the distillation lost more than it brought back."""
-    return (judgement.get("came_back") or 0.0) < 0
+    return isinstance(judgement, dict) and (judgement.get("came_back") or 0.0) < 0
 
 
 def _is_left_open(judgement: Any) -> bool:

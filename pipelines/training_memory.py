@@ -22,7 +22,7 @@ from recovery.engines.transformers import MAX_PASS_TOKENS
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
 from recovery.models.adapters import adapter_size, base_of, same_model
-from recovery.models.students import config_of, model_without_weights
+from recovery.models.students import config_of, model_without_weights, window_of
 from recovery.recipes import recipe
 
 FULL = 4  # bytes of a number in float32; bfloat16 has half of them
@@ -351,8 +351,7 @@ def cheaper_settings(settings: Settings) -> dict[str, Any]:
 
 
 def check_window(base: str, settings: Settings) -> None:
-    context = getattr(config_of(base).get_text_config(), "max_position_embeddings", None)
-    window = settings.midtrain.window
+    context, window = window_of(base), settings.midtrain.window
     if not 2 <= window <= (context or window):
         limits = f"from 2 to {context}" if context else "at least 2"
         raise RecoverError(f"The setting midtrain.window must be {limits} tokens, not {window}.")

@@ -73,6 +73,8 @@ class Labels(Signal):
     """The token in the data; in samples with soft labels, the distribution of `teacher` instead."""
 
     def compute(self, batch: Batch) -> SignalBatch:
+        if all(s.use_labels for s in batch.samples):
+            return super().compute(batch)
         soft = {s.soft_labels for s in batch.samples}
         if self.teacher is None or soft == {False}:
             return SignalBatch(batch.target_tokens, None, batch.rollout_logprobs())

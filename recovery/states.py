@@ -122,9 +122,8 @@ class Documents:
 
     def _row(self, tokens: list[int], *, soft_labels: bool) -> Sample:
         targets = [False] * len(self.prefix) + [False] + [True] * (len(tokens) - 1)
-        return Sample(
-            self.prefix + tokens, targets, soft_labels=soft_labels, domain=self.domain, use_labels=self.use_labels
-        )
+        use_labels = self.use_labels and not soft_labels
+        return Sample(self.prefix + tokens, targets, soft_labels=soft_labels, domain=self.domain, use_labels=use_labels)
 
 
 class FixedRows:
@@ -192,6 +191,12 @@ class Rollouts:
             truncated = not generation.finished or len(tokens) < len(generation.tokens)
             logprobs = generation.logprobs[: len(tokens)]
             samples.append(prompt.with_reply(tokens, logprobs=logprobs, group=group, truncated=truncated))
+        if step == 0 and any(g.tokens for g in generations) and not any(sample.target_count for sample in samples):
+            token = student.chat.tokenizer.decode([next(g.tokens[0] for g in generations if g.tokens)])
+            raise RecoverError(
+                f"All rollouts of a step begin with tokens that the teacher lacks, such as {token!r}, so none can be "
+                "learned from it. Choose a recipe that trains on the teacher's own answers, such as offpolicy-kl."
+            )
         return samples
 
 
@@ -199,9 +204,9 @@ class Accepted:
     """Another draw, of which only the rows that are accepted are learned. They have a reward of 1, the others of 0.
 
     A draw without any that is accepted is repeated. What it draws then comes before step 0, where no step has its own:
-    each prompt has its turn once an epoch."""
+    each prompt has its turn once an epoch. So many `attempts` fail by chance only where hardly any rollout passes."""
 
-    def __init__(self, states: States, accept: Callable[[Sample], bool], attempts: int = 4):
+    def __init__(self, states: States, accept: Callable[[Sample], bool], attempts: int = 32):
         self.states, self.accept, self.attempts = states, accept, attempts
 
     def draw(self, student: Student, step: int) -> list[Sample]:

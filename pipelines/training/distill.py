@@ -16,13 +16,14 @@ from pipelines.project.project import weights_id
 from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
-from pipelines.training.document_rows import rows_beside
+from pipelines.training.document_rows import conversation_samples, rows_beside
 from pipelines.training.probes import DistillProbe, EarlyStopping, clean_replies
 from pipelines.training.recipe_inputs import chosen_recipe
 from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun, has_started
 from pipelines.training.warm_start import WarmStart, warm_start, warm_start_plan
 from recovery.engines import Engine, Sampling
+from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import Student, load_chat
 from recovery.recipes import Recipe, signal_of
@@ -123,40 +124,48 @@ def replies_beforehand(
     if round(chosen.on_policy_fraction * settings.rows) == settings.rows:
         return []
     if chosen.data == "conversations":
-        return [Sample(*prompt.as_conversation(chat)) for prompt in chat_prompts]
+        encoded = [prompt.as_conversation(chat) for prompt in chat_prompts]
+        longest = max(stage.settings.tokens_at_once, stage.settings.midtrain.window)
+        samples = conversation_samples(encoded, start.path, longest)
+        if not samples:
+            raise RecoverError("No conversation has an answer that can be learned. Give others, or split long ones.")
+        return samples
     sampling = Sampling(settings.max_new_tokens, settings.temperature, seed=stage.job.seed)
 
     def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
         tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
-        inputs = [weights_id(model), "whole", sampling.max_new_tokens, sampling.seed, sampling.temperature]
-        cache, replies = stage.project.cache, list[list[int]]()
+        inputs = [weights_id(model), "whole or cut", sampling.max_new_tokens, sampling.seed, sampling.temperature]
+        cache, replies = stage.project.cache, list[tuple[list[int], bool]]()
         with ExitStack() as stack:
 
             @cache_result
             def engine() -> Engine:
                 return stack.enter_context(open_subject(model, stage.settings.engine)).engine
 
-            def generate(block: list[list[int]], seed: int) -> list[list[int]]:
-                return [reply.tokens for reply in engine().generate(block, replace(sampling, seed=seed))]
+            def generate(block: list[list[int]], seed: int) -> list[tuple[list[int], bool]]:
+                written = engine().generate(block, replace(sampling, seed=seed))
+                return [(reply.tokens, not reply.finished) for reply in written]
 
             # In blocks, so that a longer list of the same prompts begins with the same replies.
             for first in range(0, len(tokens), ANSWER_BLOCK):
                 block, seed = tokens[first : first + ANSWER_BLOCK], Random(f"{sampling.seed}/{first}").getrandbits(31)
                 replies += cache.get_or_write("answers", [*inputs, first, block], partial(generate, block, seed))
-        return [prompt.with_reply(reply) for prompt, reply in zip(prompts, replies, strict=True)]
+        pairs = zip(prompts, replies, strict=True)
+        return [prompt.with_reply(reply, truncated=is_cut) for prompt, (reply, is_cut) in pairs]
 
     if chosen.data == "start":
         return sample(start.path, prompts)
     answers = teachers.answers(prompts, sample)
-    return those_that_end(answers, settings.max_new_tokens) if chosen.estimator == "labels" else answers
+    return those_that_end(answers) if chosen.estimator == "labels" else answers
 
 
-def those_that_end(answers: list[Sample], max_new_tokens: int) -> list[Sample]:
+def those_that_end(answers: list[Sample]) -> list[Sample]:
     """As labels, answers that were cut would teach everything but their end."""
-    whole = [answer for answer in answers if answer.target_count < max_new_tokens]
+    whole = [answer for answer in answers if not answer.truncated]
     if answers and not whole:
+        longest = max(answer.target_count for answer in answers)
         log.warning(
-            f"All answers of the teacher are cut at {max_new_tokens:,} tokens, so none teaches an end. Raise "
+            f"All answers of the teacher are cut, after {longest:,} tokens at most, so none teaches an end. Raise "
             "distill.max_new_tokens"
         )
     elif len(whole) < len(answers):

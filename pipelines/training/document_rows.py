@@ -21,7 +21,7 @@ from pipelines.training.stage_context import Stage
 from recovery.engines import Engine
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
-from recovery.models.students import checkpoint_metadata, load_chat
+from recovery.models.students import checkpoint_metadata, load_chat, window_of
 from recovery.samples import Sample
 from recovery.states import CommonTokens, Documents, FixedRows, States
 
@@ -75,7 +75,8 @@ def rows_beside(
         share /= 2
         settings = settings.model_copy(update={"documents": share})
     if share and file:
-        rows += training_file_rows(file, chat, settings, stage.settings.midtrain.window, stage.job.seed)
+        model, window = stage.project.base, stage.settings.midtrain.window
+        rows += training_file_rows(file, chat, model, settings, window, stage.job.seed)
     if share and corpora:
         rows.append(document_rows(stage, chat, corpora, max(1, round(share * whole)), use_labels=True))
     if texts:  # in tokens of the base, which reads them: the student may have more
@@ -84,19 +85,25 @@ def rows_beside(
     return [CommonTokens(states, vocabulary) for states in rows]
 
 
-def training_file_samples(file: Path, chat: Chat, window: int) -> list[Sample]:
-    """The conversations of a training file, with the assistant's tokens as targets.
+def training_file_samples(file: Path, chat: Chat, model: str, window: int) -> list[Sample]:
+    """The conversations of a training file, with the assistant's tokens as targets."""
+    encoded = [encode(chat, conversation, None) for conversation in read_conversations(file)]
+    return conversation_samples(encoded, model, window)
+
+
+def conversation_samples(encoded: Sequence[tuple[list[int], list[bool]]], model: str, window: int) -> list[Sample]:
+    """Tokens and targets of conversations as samples.
 
     A conversation may be as long as a window of documents, and ends with an answer: cut within one, it would teach
     everything but the end."""
-    conversations, window = read_conversations(file), max(window, CONVERSATION_WINDOW)
-    encoded = [encode(chat, conversation, None) for conversation in conversations]
+    window = max(window, CONVERSATION_WINDOW)
+    window = min(window, window_of(model) or window)
     samples = [Sample(*up_to_an_answer(tokens, targets, window)) for tokens, targets in encoded if any(targets[1:])]
     samples = [sample for sample in samples if sample.target_count]
-    if left_out := len(conversations) - len(samples):
+    if left_out := len(encoded) - len(samples):
         log.warning(
-            f"{left_out:,} of {len(conversations):,} conversations of the training file are not learned: the "
-            f"chat template cannot render them, or no answer ends within the first {window:,} tokens"
+            f"{left_out:,} of {len(encoded):,} conversations are not learned: the chat template cannot render them, or "
+            f"no answer ends within the first {window:,} tokens"
         )
     answers, learned = sum(sum(targets[1:]) for _, targets in encoded), sum(sample.target_count for sample in samples)
     if learned < answers:
@@ -114,9 +121,11 @@ def up_to_an_answer(tokens: list[int], targets: list[bool], window: int) -> tupl
     return tokens[:end], targets[:end]
 
 
-def training_file_rows(file: Path, chat: Chat, settings: Distill, window: int, seed: int) -> list[FixedRows]:
+def training_file_rows(
+    file: Path, chat: Chat, model: str, settings: Distill, window: int, seed: int
+) -> list[FixedRows]:
     """The conversations beside a distillation's rows; none where no answer in them can be learned."""
-    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat, window)]
+    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat, model, window)]
     return [FixedRows(samples, rows=_rows(samples, settings), seed=seed)] if samples else []
 
 

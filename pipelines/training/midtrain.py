@@ -74,7 +74,7 @@ def midtrain(
     texts_share = stage.settings.midtrain.mix.texts
     texts = base.texts(is_default=texts_share == base.defaults.mix.texts) if texts_share else []
     window = stage.settings.midtrain.window
-    chats = training_file_samples(file, chat, window) if (file := stage.job.training_file) else []
+    chats = training_file_samples(file, chat, start.path, window) if (file := stage.job.training_file) else []
     if not corpus and not chats:
         raise RecoverError(
             "No conversation has an answer that the chat template can render and that ends within a row. Give others, "
@@ -102,8 +102,10 @@ def midtrain(
         chat_rows = max(in_step * len(chats), float(windows < of_chats))
         states.append(FixedRows(chats, rows=chat_rows, seed=stage.job.seed))
     if earlier_rows:
-        soft = _soft_earlier_rows(earlier_rows)
-        states.append(document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN))
+        soft, by_labels = _soft_earlier_rows(earlier_rows), recipe(settings.recipe).dft  # it is for conversations
+        states.append(
+            document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN, use_labels=by_labels)
+        )
     if text_rows:
         states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
     answers = base.answers() if mix.answers else []

@@ -18,7 +18,7 @@ from pipelines.teacher_choice import BASE, ByDomain, Itself, Router, Served, Tea
 from recovery.distributed import processes as started_processes
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
-from recovery.models.students import config_of
+from recovery.models.students import window_of
 from recovery.recipes import RECIPES, Recipe, recipe
 
 CONTEXT_TEXTS = (".txt", ".md")  # files that are one context for all prompts
@@ -187,7 +187,7 @@ def check_prompts(prompts: Sequence[ChatPrompt], settings: Distill, chat: Chat, 
     """Raise if a recipe cannot use a prompt: no reply, no check of its own, turns that the chat template cannot render,
     or more than the model's window."""
     chosen, rules = chosen_recipe(settings), dict[str, Any]()  # which replies to a prompt are right
-    window = getattr(config_of(model).get_text_config(), "max_position_embeddings", None)
+    window = window_of(model)
     for prompt in prompts:
         where = prompt.row[0] or "A prompt"
         if chosen.data == "conversations" and not prompt.reply:

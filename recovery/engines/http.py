@@ -35,7 +35,7 @@ class HttpEngine:
                 "(--set lora_rank=128), or generate on this machine (--engine auto)."
             )
         self._servers, self._student = Servers(addresses, self._prepare), student
-        self._probe, self._rows = Probe(student.chat), len(student.head.weight)
+        self._probe, self._rows = Probe(student.chat), len(student.whole_head.weight)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._folder = tempfile.TemporaryDirectory(prefix="recover-weights-")
         self._name, self._version, self._updates = "", 0, -1

@@ -153,14 +153,17 @@ class Servers:
         self.run(lambda server, row: None, 1, "servers")
 
     def run(self, work: Callable[[Server, int], T], rows: int, units: str) -> list[T]:
-        """Return `work(server, row)` of each row, from the servers that `prepare` raises nothing for."""
-        start_time = time.monotonic()
+        """Return `work(server, row)` of each row, from the servers that `prepare` raises nothing for.
+
+        Where a server fails, the rows without a result are shared anew."""
+        start_time, results = time.monotonic(), dict[int, T]()
         try:
             for pause in (0.0, *PAUSES):
                 time.sleep(pause)
                 try:
                     if ready := [server for server in self.servers if self._is_ready(server)]:
-                        return _share(ready, work, rows, units)
+                        _share(ready, work, rows, units, results)
+                        return [results[row] for row in range(rows)]
                 except Unavailable as error:
                     self._failure = str(error)
         finally:
@@ -184,8 +187,12 @@ class Servers:
         return True
 
 
-def _share(servers: Sequence[Server], work: Callable[[Server, int], T], rows: int, units: str) -> list[T]:
-    """Each row by its own server, whatever the others do. The threads are daemons: none delays the end of a program."""
+def _share(
+    servers: Sequence[Server], work: Callable[[Server, int], T], rows: int, units: str, results: dict[int, T]
+) -> None:
+    """Add the missing results, each row's by its own server, whatever the others do. The threads are daemons: none
+    delays the end of a program."""
+    missing = [row for row in range(rows) if row not in results]
     answers: SimpleQueue[tuple[Server, int, T | Exception]] = SimpleQueue()
     stopped, update = Event(), track(units, rows)
 
@@ -199,17 +206,16 @@ def _share(servers: Sequence[Server], work: Callable[[Server, int], T], rows: in
                 answers.put((server, row, error))
 
     for index, server in enumerate(servers):
-        share = range(index, rows, len(servers))
+        share = missing[index :: len(servers)]
         waiting = iter(share)
         for _ in range(min(len(share), REQUESTS_AT_ONCE)):
             Thread(target=serve, args=(server, waiting), daemon=True).start()
-    results: dict[int, T] = {}
     try:
         while len(results) < rows:
             server, row, answer = answers.get()
             if isinstance(answer, Unavailable):
                 server.serves = None
-                log.warning(f"The server {server.address} failed ({answer}); its rows and all others are repeated")
+                log.warning(f"The server {server.address} failed ({answer}); rows without an answer are repeated")
                 raise answer
             if isinstance(answer, Exception):
                 raise answer
@@ -217,7 +223,6 @@ def _share(servers: Sequence[Server], work: Callable[[Server, int], T], rows: in
             update(len(results))
     finally:
         stopped.set()
-    return [results[row] for row in range(rows)]
 
 
 def _key() -> str:

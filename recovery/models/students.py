@@ -301,6 +301,11 @@ def model_without_weights(reference: str) -> Any:
         ) from error
 
 
+def window_of(reference: str) -> int | None:
+    """How many tokens a model reads at most, if its config says so."""
+    return getattr(config_of(reference).get_text_config(), "max_position_embeddings", None)
+
+
 def config_of(reference: str) -> Any:
     """Load the config of a model, or of an adapter's base."""
     from transformers import AutoConfig

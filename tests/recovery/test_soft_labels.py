@@ -56,17 +56,19 @@ def test_the_first_windows_of_a_draw_have_soft_labels_and_a_domain(student: Stud
     drawn = Documents([[1] * 40] * 4, 0, window=16, rows=3, soft_rows=2, domain="earlier").draw(student, 0)
     assert [row.soft_labels for row in drawn] == [True, True, False]
     assert {row.domain for row in drawn} == {"earlier"}
+    mixed = Documents([[1] * 40] * 4, 0, window=16, rows=3, soft_rows=2, use_labels=True).draw(student, 0)
+    assert [row.use_labels for row in mixed] == [False, False, True]
 
 
 DOCUMENT = [40, 41, 42, 43, 44, 45, 46, 47] * 4
 
 
-@pytest.mark.parametrize("objective", [Divergence(), Divergence(beta=0.0), SampledGradient()])
+@pytest.mark.parametrize("objective", [Divergence(), Divergence(beta=0.0), SampledGradient(), CrossEntropy(dft=True)])
 def test_label_rows_have_the_gradient_of_cross_entropy_in_any_objective(objective: Objective, tmp_path: Path) -> None:
     documents = Documents([DOCUMENT], 0, window=16, rows=2, use_labels=True)
     plain = Documents([DOCUMENT], 0, window=16, rows=2)
     student, reference = tiny_student(tmp_path), tiny_student(tmp_path)
-    signal = TeacherSignal(FrozenTeacher(student.path))
+    signal = Labels() if isinstance(objective, CrossEntropy) else TeacherSignal(FrozenTeacher(student.path))
     [record] = train(student, documents, signal, objective, Plan(1, 1e-3))
     [expected] = train(reference, plain, Labels(), CrossEntropy(), Plan(1, 1e-3))
     assert record.loss == expected.loss

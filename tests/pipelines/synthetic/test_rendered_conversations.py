@@ -107,7 +107,7 @@ def test_calls_are_learned_and_their_results_are_not(tmp_path: Path) -> None:
     )
     assert learned(chat, *prompt.as_conversation(chat)) == expected
     JsonLines(tmp_path / "stored.jsonl").write(read_training_file(tmp_path / "chats.jsonl"))
-    [sample] = training_file_samples(tmp_path / "stored.jsonl", chat, 512)
+    [sample] = training_file_samples(tmp_path / "stored.jsonl", chat, str(tmp_path / "model"), 512)
     assert learned(chat, sample.tokens, sample.targets) == expected
 
 

@@ -46,12 +46,12 @@ def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path, monk
 
 
 def test_labels_are_answers_that_end_where_there_are_any(caplog: pytest.LogCaptureFixture) -> None:
-    short, cut = (Sample([5] * (1 + length), [False] + [True] * length) for length in (3, 4))
-    assert those_that_end([short, cut, short], 4) == [short, short]
+    short, cut = (Sample([5] * 5, [False] + [True] * 4, truncated=is_cut) for is_cut in (False, True))
+    assert those_that_end([short, cut, short]) == [short, short]
     assert "1 of 3 answers are cut, and left out" in caplog.text
-    assert those_that_end([cut, cut], 4) == [cut, cut]
-    assert "All answers of the teacher are cut at 4 tokens" in caplog.text
-    assert those_that_end([], 4) == []
+    assert those_that_end([cut, cut]) == [cut, cut]
+    assert "All answers of the teacher are cut, after 4 tokens at most" in caplog.text
+    assert those_that_end([]) == []
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pipelines.settings.schema import Distill
 from pipelines.synthetic.base_outputs import GeneratedTexts
 from pipelines.synthetic.passage_prompts import opening_prompts
 from pipelines.training.document_rows import (
+    conversation_samples,
     document_rows,
     likelihoods,
     measured_separator,
@@ -161,7 +162,7 @@ def test_answers_are_about_the_share_of_the_target_tokens(tmp_path: Path, share:
     chat = load_chat(save_tiny(tmp_path / "base"))
     file = save_conversations(tmp_path / "chats.jsonl", "This is the answer to the question, in a whole sentence.")
     settings = Distill(documents=share, texts=texts, rows=8, max_new_tokens=64)
-    (states,) = training_file_rows(file, chat, settings, 512, seed=1)
+    (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1)
     samples = states.draw(NO_STUDENT, 0)
     assert all(sample.use_labels for sample in samples)
     answers, others = sum(sample.target_count for sample in samples), settings.rows * settings.max_new_tokens / 2
@@ -176,12 +177,20 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
     most = settings.rows * settings.max_new_tokens
     for prompt in ("Q?", "A question of many words. " * 5):
         file = save_conversations(tmp_path / "chats.jsonl", "A", count=500, prompt=prompt)
-        (states,) = training_file_rows(file, chat, settings, 512, seed=1)
+        (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1)
         samples = states.draw(NO_STUDENT, 0)
         tokens = sum(len(sample.tokens) for sample in samples)
         assert 0.8 * most < tokens <= 1.01 * most
         drawn = [sample.tokens for step in range(3) for sample in states.draw(NO_STUDENT, step)]
         assert len({tuple(tokens) for tokens in drawn}) == 3 * states.rows, "no row twice before all were read"
+
+
+def test_a_conversation_is_no_longer_than_the_model_reads(tmp_path: Path) -> None:
+    config = save_tiny(tmp_path / "base") / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 6}))
+    encoded = [([1] * 9, [False, False, True] * 3), ([1] * 7, [False] * 6 + [True])]
+    [sample] = conversation_samples(encoded, str(tmp_path / "base"), 512)
+    assert sample.tokens == [1] * 6
 
 
 def test_conversations_without_answer_are_omitted_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -191,8 +200,8 @@ def test_conversations_without_answer_are_omitted_and_counted(tmp_path: Path, ca
         lines.write(json.dumps({"messages": [{"role": "assistant", "content": "It begins with an answer."}]}) + "\n")
         lines.write(json.dumps({"messages": [{"role": "user", "content": "No answer?"}]}) + "\n")
     settings = Distill(documents=0.2, rows=2, max_new_tokens=64)
-    (states,) = training_file_rows(file, chat, settings, 512, seed=1)
+    (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1)
     assert len(states.samples) in (3, 4)  # the template may render the fourth
-    assert "of 5 conversations of the training file are not learned" in caplog.text
+    assert "of 5 conversations are not learned" in caplog.text
     file.write_text(json.dumps({"messages": [{"role": "user", "content": "No answer?"}]}) + "\n")
-    assert training_file_rows(file, chat, settings, 512, seed=1) == []
+    assert training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1) == []

@@ -6,7 +6,7 @@ import torch
 
 from recovery.engines import Generation, Sampling, servers
 from recovery.engines.http import HttpEngine
-from recovery.engines.servers import parse_addresses
+from recovery.engines.servers import Server, Servers, Unavailable, parse_addresses
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
@@ -94,6 +94,13 @@ def test_servers_share_the_rows_which_stay_the_same_as_on_one(base: str, student
     assert second.completions > counts[1]
 
 
+def test_tokens_that_the_teacher_lacks_are_the_students_own(student: Student, server: SmallServer) -> None:
+    with serving(server) as named:
+        expected = HttpEngine(student, named).generate(prompts(student), Sampling(12, seed=3))
+        student.vocabulary = 1
+        assert HttpEngine(student, named).generate(prompts(student), Sampling(12, seed=3)) == expected
+
+
 @pytest.mark.parametrize("loses_adapters", [False, True])
 def test_a_call_is_repeated_when_a_server_fails(loses_adapters: bool, student: Student, server: SmallServer) -> None:
     change(student)
@@ -104,6 +111,21 @@ def test_a_call_is_repeated_when_a_server_fails(loses_adapters: bool, student: S
         server.fail_at = {server.completions + 3}
         assert engine.generate(prompts(student), Sampling(12, seed=3)) == expected
         assert server.paths.count("/v1/load_lora_adapter") == 2  # proven anew before the second attempt
+
+
+def test_rows_that_were_answered_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "REQUESTS_AT_ONCE", 1)  # in the order of the rows
+    monkeypatch.setattr(servers, "PAUSES", (0.0,))
+    asked: list[int] = []
+
+    def double(server: Server, row: int) -> int:
+        asked.append(row)
+        if asked.count(3) == 1 and row == 3:
+            raise Unavailable("it fails once")
+        return 2 * row
+
+    assert Servers("http://127.0.0.1:1", lambda server: None).run(double, 5, "rows") == [0, 2, 4, 6, 8]
+    assert [asked.count(row) for row in range(4)] == [1, 1, 1, 2]
 
 
 def test_a_server_that_is_gone_leaves_the_rows_to_the_others(base: str, student: Student, server: SmallServer) -> None:
