@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, BinaryIO
 
 from recovery.errors import RecoverError, first_line
@@ -19,7 +20,7 @@ from recovery.files import sync
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a binary file for writing; it appears at `path` only when the disk has stored all of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{token_hex(4)}.partial")  # another process may write the same file
     try:
         with partial.open("wb") as out:
             yield out

@@ -7,6 +7,7 @@ was killed goes on where it stopped.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from pipelines.log import log
 from pipelines.prepare_job import eval_plan, prepare_job
 from pipelines.project.locations import HOME
 from pipelines.project.project import Project
-from pipelines.project.running import command_line, lock_holder, project_lock
+from pipelines.project.running import AlreadyRunning, command_line, lock_holder, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
@@ -123,17 +124,18 @@ class StudyRun:
         elsewhere = []
         for seed_project in (self.seed(seed, tuned) for seed in seeds):
             missing = [name for name in self.study.arms if self.files.entry(seed_project.seed, name) is None]
-            if missing and lock_holder(seed_project.root / HOME):
-                elsewhere.append(seed_project.seed)
-            elif missing:
-                self._run_seed(seed_project, missing)
+            if not missing:
+                continue
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(project_lock(seed_project.root / HOME, command_line()))
+                except AlreadyRunning:
+                    elsewhere.append(seed_project.seed)
+                    continue
+                for name in missing:
+                    seed_project.run(name, self.study.arms[name])
+                    self._store()
         return elsewhere
-
-    def _run_seed(self, seed_project: "SeedProject", missing: Sequence[str]) -> None:
-        with project_lock(seed_project.root / HOME, command_line()):
-            for name in missing:
-                seed_project.run(name, self.study.arms[name])
-                self._store()
 
     def _tune(self) -> Tuned:
         """The learning rate that each tuned arm does best with, on a seed that no verdict uses."""

@@ -305,5 +305,7 @@ def _next_command(cycle: "Cycle | None") -> str:
     if cycle is None or cycle.status != "open":
         return "recover cycle --docs DIR"
     if cycle.recovered.checkpoint is not None:
-        return f"recover promote cycle:{cycle.number} [--reject]"
+        from db.next_attempt import decision_command
+
+        return decision_command(cycle)
     return "recover distill --teacher base"

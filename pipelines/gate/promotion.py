@@ -5,6 +5,7 @@ import getpass
 from db.tables import Checkpoint, Decision, last_decisions
 from db.verdicts import gate_outcome, overrules_gate
 from pipelines.project.project import Project
+from pipelines.project.running import command_lock
 from recovery.errors import RecoverError
 
 
@@ -19,6 +20,8 @@ def decide(
 ) -> None:
     """Promote or reject a checkpoint, and close its cycle with that decision; against the gate only with a reason.
 
+    Refused while a command trains: the gate would promote a descendant of what was current when it began.
+
     The cycle stays as it is without `closes_cycle`, or if the rejected checkpoint is not the cycle's latest one."""
     check_decision(project, checkpoint, decision, reason)
     cycles = {c.number: c for c in project.reader.cycles(project.id)}
@@ -26,7 +29,8 @@ def decide(
     if cycle and decision == "rejected" and checkpoint.superseded:
         cycle = None
     cycle_id, who, why = cycle.id if cycle else None, by or current_user(), reason.strip() or "decided by a person"
-    project.tracker.promote(project.id, cycle_id, checkpoint.id, decision, who, why)
+    with command_lock(project):
+        project.tracker.promote(project.id, cycle_id, checkpoint.id, decision, who, why)
 
 
 def check_decision(project: Project, checkpoint: Checkpoint, decision: Decision, reason: str) -> None:

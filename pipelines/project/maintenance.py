@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.tables import Checkpoint, last_decisions
-from pipelines.project.locations import EXPORT, HOME, missing_folders, remove_empty
+from pipelines.project.locations import HOME, missing_folders, remove_empty
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_command
 from recovery.errors import RecoverError
@@ -18,7 +18,8 @@ from recovery.models.adapters import base_of
 from recovery.models.students import parameters_of
 
 INCOMPLETE = (".partial", ".before")  # suffixes of a folder while a save replaces it
-EXPORT_SECONDS = 24 * 3600.0  # that sending a model may take
+WRITING_SECONDS = 24 * 3600.0  # that writing a file, or sending a model, may take
+TRAINED = ("progress", "checkpoints")  # folders that only a training writes to
 TEMPLATE = """\
 # The defaults of other settings depend on the size of the model; `recover cycle --docs DIR --dry-run` shows them.
 # [midtrain]
@@ -82,20 +83,23 @@ def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rej
         return re.sub(r"(-good|-step-\d+)$", "", folder) in unfinished_runs
 
     # Leftovers of interrupted saves, except the `.before` of an unfinished run: it may be the only copy.
-    leftovers = [p for p in project.home.glob("*/*") if p.name.endswith(INCOMPLETE) and not _is_being_sent(p)]
+    leftovers = [p for p in project.home.glob("*/*") if p.name.endswith(INCOMPLETE) and not _is_being_written(p)]
     incomplete = [p for p in leftovers if p.suffix != ".before" or not is_unfinished(p.stem)]
     progress, checkpoints = (
         [p for p in (project.home / kind).glob("run-*") if p not in leftovers and not is_unfinished(p.name)]
-        for kind in ("progress", "checkpoints")
+        for kind in TRAINED
     )
     ended = (project.reader.run_checkpoint(run) for run in of_unfinished)
     in_use = set().union(*unfinished_jobs.values(), (checkpoint.id for checkpoint in ended if checkpoint))
     return [*incomplete, *progress, *_unneeded(project, checkpoints, in_use, rejected)]
 
 
-def _is_being_sent(path: Path) -> bool:
-    """Whether another command may be sending it: an export holds no lock, since it takes long and changes nothing."""
-    return path.name.startswith(EXPORT) and time.time() - path.stat().st_mtime < EXPORT_SECONDS
+def _is_being_written(path: Path) -> bool:
+    """Whether another command may be writing it: only those that train hold the lock."""
+    try:
+        return path.parent.name not in TRAINED and time.time() - path.stat().st_mtime < WRITING_SECONDS
+    except FileNotFoundError:  # it has its final name now
+        return True
 
 
 def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected: bool) -> list[Path]:

@@ -94,8 +94,12 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
         lock.release()
 
 
-def _already_running(holder: LockHolder | None) -> RecoverError:
-    return RecoverError(
+class AlreadyRunning(RecoverError):
+    pass
+
+
+def _already_running(holder: LockHolder | None) -> AlreadyRunning:
+    return AlreadyRunning(
         f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop it "
         "(Ctrl-C, or `recover cancel` while it trains)."
     )

@@ -6,7 +6,7 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from pipelines.storage import ContentCache, JsonLines, RemoteFolder, is_remote, write_atomic
+from pipelines.storage import ContentCache, JsonLines, RemoteFolder, is_remote, open_atomic, write_atomic
 from recovery.errors import RecoverError
 from tests.full_disk import full_disk
 
@@ -158,3 +158,14 @@ def test_addresses_of_servers_and_folders_are_not_remote_folders() -> None:
     assert is_remote("s3://bucket/model")
     for other in ("org/name", "./model", "http://127.0.0.1:8000", "https://huggingface.co/org/name"):
         assert not is_remote(other)
+
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "entry.json"
+    with open_atomic(file) as first:
+        first.write(b"first, and longer")
+        with open_atomic(file) as second:
+            second.write(b"second")
+        assert file.read_bytes() == b"second"
+    assert file.read_bytes() == b"first, and longer"
+    assert [path.name for path in tmp_path.iterdir()] == ["entry.json"]

@@ -1,7 +1,8 @@
 """A whole study with simulated outcomes: arms that are done, items that pass as planted, verdicts in the record."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from db.tables import Study as StudyRow
 from pipelines.cli.study import _claim_lines
 from pipelines.project.locations import HOME
 from pipelines.project.project import Project
-from pipelines.project.running import project_lock
+from pipelines.project.running import AlreadyRunning, project_lock
 from pipelines.synthetic.prompts import parse_prompt
 from recovery.errors import RecoverError
 from studies.declaration import Study, load_study, read_declaration, shipped
@@ -49,8 +50,15 @@ def test_a_seed_that_another_process_works_on_is_left_to_it(
     simulate: Callable[..., StudyRow], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="recover")
-    monkeypatch.setattr("studies.study_run.lock_holder", lambda home: home.parent.name == "seed-2")
-    monkeypatch.setattr("studies.study_run.StudyRun._run_seed", lambda self, one, missing: None)
+    monkeypatch.setattr("studies.study_run.SeedProject.run", lambda self, name, arm: {})
+
+    @contextmanager
+    def lock(home: Path, command: str) -> Iterator[None]:
+        if home.parent.name == "seed-2":
+            raise AlreadyRunning("by another process")
+        yield
+
+    monkeypatch.setattr("studies.study_run.project_lock", lock)
     row = simulate(PLANTED, without="opd")
     assert row.finished_at is None
     assert row.claims[0].get("verdict") is None

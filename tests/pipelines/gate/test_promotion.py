@@ -4,12 +4,14 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from db.next_attempt import decision_command
 from db.tables import RunInputs
 from pipelines.cycle import Cycle
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
+from pipelines.project.running import project_lock
 from pipelines.request import Request
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
@@ -46,6 +48,25 @@ def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejec
     assert project.reader.cycles(project.id)[0].status == "promoted"
     for more in ([], ["--dry-run"]):
         assert "recover rollback" in run(project, "promote", "cycle:1", "--reject", "--reason", "no", *more).stderr
+
+
+def test_nobody_decides_while_a_command_trains(project: Project) -> None:
+    """At its end the gate would promote a descendant of what was current before."""
+    record_cycle(project, "promoted")
+    with project_lock(project.home, "recover cycle --docs X"):
+        for command in (["rollback"], ["promote", "cycle:1", "--reject", "--reason", "no"]):
+            refused = run(project, *command)
+            assert refused.exit_code == 1
+        assert "recover cycle --docs X" in run(project, "rollback").stderr
+        assert run(project, "rollback", "--dry-run").exit_code == 0
+    assert project.current.reference == "cycle:1/recovered"
+
+
+def test_the_next_command_of_an_open_cycle_can_be_pasted(project: Project) -> None:
+    checkpoint = record_cycle(project)
+    assert decision_command(project.reader.cycles(project.id)[0]) == "recover promote cycle:1"
+    store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "failed", "reason": "it lost too much"})
+    assert decision_command(project.reader.cycles(project.id)[0]) == "recover promote cycle:1 --reject"
 
 
 def test_a_rejection_is_no_error_where_the_weights_of_the_current_model_are_gone(project: Project) -> None:

@@ -45,13 +45,14 @@ def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
         project.resolve("cycle:2")
 
 
-def test_an_export_that_may_still_be_sent_is_not_deleted(project: Project) -> None:
+@pytest.mark.parametrize("name", ["export-1234.partial", "tokens-1234.npy.12ab34cd.partial"])
+def test_what_another_command_may_still_write_is_not_deleted(name: str, project: Project) -> None:
     record_cycle(project)
-    exported = project.home / "cache" / "export-1234.partial"
-    exported.mkdir(parents=True)
+    written = project.home / "cache" / name
+    written.mkdir(parents=True)
     assert _collect(project, rejected=False, dry_run=False) == []
-    os.utime(exported, (0, 0))
-    assert [path for path, _ in _collect(project, rejected=False, dry_run=False)] == [exported]
+    os.utime(written, (0, 0))
+    assert [path for path, _ in _collect(project, rejected=False, dry_run=False)] == [written]
 
 
 def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
