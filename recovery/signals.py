@@ -76,6 +76,8 @@ class Labels(Signal):
         if all(s.use_labels for s in batch.samples):
             return super().compute(batch)
         soft = {s.soft_labels for s in batch.samples}
+        if self.teacher is None and soft == {True}:  # they are read beside what an objective such as dft is for
+            return SignalBatch(batch.target_tokens, use_labels=True)
         if self.teacher is None or soft == {False}:
             return SignalBatch(batch.target_tokens, None, batch.rollout_logprobs())
         if soft != {True}:

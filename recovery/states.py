@@ -191,12 +191,6 @@ class Rollouts:
             truncated = not generation.finished or len(tokens) < len(generation.tokens)
             logprobs = generation.logprobs[: len(tokens)]
             samples.append(prompt.with_reply(tokens, logprobs=logprobs, group=group, truncated=truncated))
-        if step == 0 and any(g.tokens for g in generations) and not any(sample.target_count for sample in samples):
-            token = student.chat.tokenizer.decode([next(g.tokens[0] for g in generations if g.tokens)])
-            raise RecoverError(
-                f"All rollouts of a step begin with tokens that the teacher lacks, such as {token!r}, so none can be "
-                "learned from it. Choose a recipe that trains on the teacher's own answers, such as offpolicy-kl."
-            )
         return samples
 
 
@@ -204,18 +198,20 @@ class Accepted:
     """Another draw, of which only the rows that are accepted are learned. They have a reward of 1, the others of 0.
 
     A draw without any that is accepted is repeated. What it draws then comes before step 0, where no step has its own:
-    each prompt has its turn once an epoch. So many `attempts` fail by chance only where hardly any rollout passes."""
+    each prompt has its turn once an epoch. `most` rollouts without one that is accepted are no chance."""
 
-    def __init__(self, states: States, accept: Callable[[Sample], bool], attempts: int = 32):
-        self.states, self.accept, self.attempts = states, accept, attempts
+    def __init__(self, states: States, accept: Callable[[Sample], bool], most: int = 256):
+        self.states, self.accept, self.most = states, accept, most
 
     def draw(self, student: Student, step: int) -> list[Sample]:
-        drawn: list[Sample] = []
-        retries = self.attempts - 1
-        for attempt in range(self.attempts):
-            drawn += map(self._marked, self.states.draw(student, -(step * retries + attempt) if attempt else step))
+        drawn = list(map(self._marked, self.states.draw(student, step)))
+        retries = math.ceil(self.most / len(drawn)) - 1
+        for attempt in range(1, retries + 1):
             if any(sample.target_count for sample in drawn):
-                return drawn
+                break
+            drawn += map(self._marked, self.states.draw(student, -(step * retries + attempt)))
+        if any(sample.target_count for sample in drawn):
+            return drawn
         raise RecoverError(
             f"None of {len(drawn)} rollouts passed the checks of their prompts, so there is nothing to learn. "
             "Give easier prompts, or more rollouts a step (distill.rows)."

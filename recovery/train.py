@@ -163,6 +163,11 @@ def _compute_gradient(learning: Learning, samples: list[Sample], metrics: StepMe
     """Accumulate the gradient of the mean loss over all target tokens of the step, and return their number."""
     count = sum(s.target_count for s in samples)
     if count == 0:
+        if learning.student.vocabulary is not None and any(s.logprobs is not None for s in samples):
+            raise RecoverError(
+                "All rollouts of this step begin with a token that the teacher lacks, so nothing can be learned from "
+                "it. Choose a recipe that trains on the teacher's own answers, such as offpolicy-kl."
+            )
         raise RecoverError("No token of this step is a target, so there is nothing to train on. Add data with targets.")
     student, signal, plan, stops = learning.student, learning.signal, learning.plan, learning.student.stops
     student.model.zero_grad(set_to_none=True)  # of a step that was broken off

@@ -26,7 +26,7 @@ from pipelines.log import log
 from pipelines.prepare_job import eval_plan, prepare_job
 from pipelines.project.locations import HOME
 from pipelines.project.project import Project
-from pipelines.project.running import AlreadyRunning, command_line, lock_holder, project_lock
+from pipelines.project.running import AlreadyRunning, command_line, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
@@ -47,6 +47,7 @@ from studies.declaration import (
     QUESTIONS,
     Arm,
     Study,
+    Tune,
     as_assignments,
     length_groups,
 )
@@ -144,11 +145,19 @@ class StudyRun:
             return {}
         if (tuned := self.files.tuned()) is not None:
             return tuned
-        if lock_holder(self.seed(tune.seed).root / HOME):
-            raise RecoverError(
-                "Another process looks for the learning rates of this study, which every arm needs. Run this command "
-                "again when it has found them."
-            )
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(project_lock(self.seed(tune.seed).root / HOME, command_line()))
+            except AlreadyRunning as error:
+                raise RecoverError(
+                    "Another process looks for the learning rates of this study, which every arm needs. Run this "
+                    "command again when it has found them."
+                ) from error
+            best = self.files.tuned() or self._best_rates(tune)
+            self.files.add_tuned(best)
+        return best
+
+    def _best_rates(self, tune: Tune) -> Tuned:
         best: dict[str, dict[str, Any]] = {}
         measures = self.study.declared.claimed_measures
         for name in tune.arms:
@@ -156,12 +165,10 @@ class StudyRun:
             for number, times in enumerate(tune.rate_times):
                 variant = f"{name}-{number}"
                 seed_project = replace(self.seed(tune.seed), tuned={**best, variant: {"rate_times": times}})
-                with project_lock(seed_project.root / HOME, command_line()):
-                    entry = seed_project.run(variant, self.study.declared.arms[name])
+                entry = seed_project.run(variant, self.study.declared.arms[name])
                 scores[times] = sum(entry["scores"].get(measure) or 0.0 for measure in measures)
             best[name] = {"rate_times": max(scores, key=lambda times: scores[times])}
             log.info(f"Study {self.study.name}: {name} does best at {best[name]['rate_times']:g} times its usual rate")
-        self.files.add_tuned(best)
         return best
 
     def _store(self) -> None:

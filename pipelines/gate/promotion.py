@@ -20,16 +20,17 @@ def decide(
 ) -> None:
     """Promote or reject a checkpoint, and close its cycle with that decision; against the gate only with a reason.
 
-    Refused while a command trains: the gate would promote a descendant of what was current when it began.
+    Refused while a command holds the project, as one that trains does: its gate would promote a descendant of what was
+    current when it began.
 
     The cycle stays as it is without `closes_cycle`, or if the rejected checkpoint is not the cycle's latest one."""
-    check_decision(project, checkpoint, decision, reason)
-    cycles = {c.number: c for c in project.reader.cycles(project.id)}
-    cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
-    if cycle and decision == "rejected" and checkpoint.superseded:
-        cycle = None
-    cycle_id, who, why = cycle.id if cycle else None, by or current_user(), reason.strip() or "decided by a person"
     with command_lock(project):
+        check_decision(project, checkpoint, decision, reason)
+        cycles = {c.number: c for c in project.reader.cycles(project.id)}
+        cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
+        if cycle and decision == "rejected" and checkpoint.superseded:
+            cycle = None
+        cycle_id, who, why = cycle.id if cycle else None, by or current_user(), reason.strip() or "decided by a person"
         project.tracker.promote(project.id, cycle_id, checkpoint.id, decision, who, why)
 
 

@@ -83,7 +83,8 @@ def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rej
         return re.sub(r"(-good|-step-\d+)$", "", folder) in unfinished_runs
 
     # Leftovers of interrupted saves, except the `.before` of an unfinished run: it may be the only copy.
-    leftovers = [p for p in project.home.glob("*/*") if p.name.endswith(INCOMPLETE) and not _is_being_written(p)]
+    found = [path for pattern in ("*", "*/*") for path in project.home.glob(pattern) if path.name.endswith(INCOMPLETE)]
+    leftovers = [path for path in found if not _is_being_written(path, project.home)]
     incomplete = [p for p in leftovers if p.suffix != ".before" or not is_unfinished(p.stem)]
     progress, checkpoints = (
         [p for p in (project.home / kind).glob("run-*") if p not in leftovers and not is_unfinished(p.name)]
@@ -94,10 +95,12 @@ def _unreferenced(project: Project, unfinished_jobs: Mapping[str, set[int]], rej
     return [*incomplete, *progress, *_unneeded(project, checkpoints, in_use, rejected)]
 
 
-def _is_being_written(path: Path) -> bool:
-    """Whether another command may be writing it: only those that train hold the lock."""
+def _is_being_written(path: Path, home: Path) -> bool:
+    """Whether another command may be writing it: those that train hold the lock, others do not."""
+    if path.parent in [home / name for name in TRAINED]:
+        return False
     try:
-        return path.parent.name not in TRAINED and time.time() - path.stat().st_mtime < WRITING_SECONDS
+        return time.time() - path.stat().st_mtime < WRITING_SECONDS
     except FileNotFoundError:  # it has its final name now
         return True
 

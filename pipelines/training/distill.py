@@ -125,8 +125,7 @@ def replies_beforehand(
         return []
     if chosen.data == "conversations":
         encoded = [prompt.as_conversation(chat) for prompt in chat_prompts]
-        longest = max(stage.settings.tokens_at_once, stage.settings.midtrain.window)
-        samples = conversation_samples(encoded, start.path, longest)
+        samples = conversation_samples(encoded, start.path)
         if not samples:
             raise RecoverError("No conversation has an answer that can be learned. Give others, or split long ones.")
         return samples

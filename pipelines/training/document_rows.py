@@ -91,13 +91,16 @@ def training_file_samples(file: Path, chat: Chat, model: str, window: int) -> li
     return conversation_samples(encoded, model, window)
 
 
-def conversation_samples(encoded: Sequence[tuple[list[int], list[bool]]], model: str, window: int) -> list[Sample]:
-    """Tokens and targets of conversations as samples.
+def conversation_samples(
+    encoded: Sequence[tuple[list[int], list[bool]]], model: str, window: int | None = None
+) -> list[Sample]:
+    """Tokens and targets of conversations as samples: of what the model reads, or of a window of documents.
 
-    A conversation may be as long as a window of documents, and ends with an answer: cut within one, it would teach
-    everything but the end."""
-    window = max(window, CONVERSATION_WINDOW)
-    window = min(window, window_of(model) or window)
+    A conversation ends with an answer: cut within one, it would teach everything but the end."""
+    longest, read = max((len(tokens) for tokens, _ in encoded), default=0), window_of(model)
+    allowed = max(window, CONVERSATION_WINDOW) if window else longest
+    window = min(allowed, read or allowed)
+    cure = "Split them" if window == read or allowed == longest else "Raise midtrain.window, or split them"
     samples = [Sample(*up_to_an_answer(tokens, targets, window)) for tokens, targets in encoded if any(targets[1:])]
     samples = [sample for sample in samples if sample.target_count]
     if left_out := len(encoded) - len(samples):
@@ -109,7 +112,7 @@ def conversation_samples(encoded: Sequence[tuple[list[int], list[bool]]], model:
     if learned < answers:
         log.warning(
             f"{1 - learned / answers:.1%} of the tokens of all answers are not learned: they are in answers that end "
-            f"behind the first {window:,} tokens of their conversations. Raise midtrain.window, or split them"
+            f"behind the first {window:,} tokens of their conversations. {cure}"
         )
     return samples
 

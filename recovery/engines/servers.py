@@ -1,8 +1,8 @@
 """vLLM servers that speak HTTP: requests with one key, rows shared out over several servers, and what that exchanges.
 
-A row is one request. If a server fails, all rows of the call are asked for again, after a pause that doubles, from the
-servers that answer: a caller gets all rows or none. Only the standard library is used; redirects are not followed and
-proxies not used, so the key goes to the named server alone.
+A row is one request. If a server fails, the rows without an answer are asked for again, after a pause that doubles, of
+the servers that answer: a caller gets all rows or none. Only the standard library is used; redirects are not followed
+and proxies not used, so the key goes to the named server alone.
 """
 
 import json
@@ -215,6 +215,10 @@ def _share(
             server, row, answer = answers.get()
             if isinstance(answer, Unavailable):
                 server.serves = None
+                while not answers.empty():  # what came meanwhile
+                    _, row, answered = answers.get_nowait()
+                    if not isinstance(answered, Exception):
+                        results[row] = answered
                 log.warning(f"The server {server.address} failed ({answer}); rows without an answer are repeated")
                 raise answer
             if isinstance(answer, Exception):

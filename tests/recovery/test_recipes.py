@@ -1,5 +1,5 @@
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -230,22 +230,26 @@ def test_only_accepted_rollouts_are_learned_and_all_are_paid_for(tmp_path: Path)
     assert record.reward == sum(row.reward or 0 for row in rows) / len(rows)
     assert record.target_tokens == sum(row.target_count for row in rows)
     with pytest.raises(RecoverError, match="None of 12 rollouts passed"):
-        Accepted(drawn, lambda sample: False, attempts=3).draw(student, 0)
+        Accepted(drawn, lambda sample: False, most=12).draw(student, 0)
 
 
 def test_a_run_of_checks_that_one_rollout_in_ten_passes_does_not_end_by_chance(tmp_path: Path) -> None:
     rng, student = Random(0), tiny_student(tmp_path)
 
-    class Seven:
-        def draw(self, student: Student, step: int) -> list[Sample]:
-            return [Sample([1, 5], [False, True])] * 7
+    @dataclass
+    class Rows:
+        count: int
 
-    accepted = Accepted(Seven(), lambda sample: rng.random() < 0.1)
-    assert all(any(row.target_count for row in accepted.draw(student, step)) for step in range(2000))
+        def draw(self, student: Student, step: int) -> list[Sample]:
+            return [Sample([1, 5], [False, True])] * self.count
+
+    for count in (1, 7):
+        accepted = Accepted(Rows(count), lambda sample: rng.random() < 0.1)
+        assert all(any(row.target_count for row in accepted.draw(student, step)) for step in range(2000))
 
 
 def test_rollouts_of_tokens_that_the_teacher_lacks_are_named(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     student.vocabulary = 1
-    with pytest.raises(RecoverError, match="All rollouts of a step begin with tokens that the teacher lacks"):
-        rollouts(student, 4).draw(student, 0)
+    with pytest.raises(RecoverError, match="All rollouts of this step begin with a token that the teacher lacks"):
+        next(train(student, rollouts(student, 4), Labels(), objective_of(recipe("sft")), Plan(1, 0.0)))

@@ -185,12 +185,14 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
         assert len({tuple(tokens) for tokens in drawn}) == 3 * states.rows, "no row twice before all were read"
 
 
-def test_a_conversation_is_no_longer_than_the_model_reads(tmp_path: Path) -> None:
+def test_a_conversation_is_no_longer_than_the_model_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = save_tiny(tmp_path / "base") / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 6}))
     encoded = [([1] * 9, [False, False, True] * 3), ([1] * 7, [False] * 6 + [True])]
-    [sample] = conversation_samples(encoded, str(tmp_path / "base"), 512)
-    assert sample.tokens == [1] * 6
+    for window in (None, 512):
+        [sample] = conversation_samples(encoded, str(tmp_path / "base"), window)
+        assert sample.tokens == [1] * 6
+    assert caplog.text.count("first 6 tokens of their conversations. Split them") == 2
 
 
 def test_conversations_without_answer_are_omitted_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
