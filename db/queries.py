@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from math import nan
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -27,7 +26,6 @@ from db.tables import (
     Point,
     Project,
     Promotion,
-    Resource,
     Rollout,
     Run,
     Score,
@@ -226,13 +224,6 @@ class Reader:
                 for run, seconds in session.execute(query):
                     totals[run] += seconds or 0.0
         return dict(totals)
-
-    def resources(self, run: int, after: datetime | None = None) -> list[Resource]:
-        """The run's memory and processor use after a time, the oldest first."""
-        chosen = select(Resource).filter_by(run_id=run).order_by(Resource.at)
-        if after is not None:
-            chosen = chosen.where(Resource.at > after)
-        return self._all(chosen)
 
     def points(self, run: int, after: int = -1, names: Iterable[str] | None = None) -> list[StepMetric]:
         """A run's metrics after a step, in order; a page passes the last step that it has drawn."""

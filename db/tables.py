@@ -329,16 +329,6 @@ class Rollout(Table):
     tokens: Mapped[Any] = mapped_column(PlainJson, nullable=True)
 
 
-class Resource(Table):
-    """A run's use of memory, processor and GPU memory at one time."""
-
-    __tablename__ = "resources"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
-    at: Mapped[datetime] = mapped_column(primary_key=True)
-    values: Mapped[dict[str, Any]]
-
-
 class Promotion(Table):
     """A decision about a checkpoint. The project's last `promoted` checkpoint is `current`."""
 

@@ -1,8 +1,8 @@
 """The write side of the record: `Tracker` has every call that stores something.
 
 Structure (projects, cycles, runs, checkpoints, evaluations, promotions) is written at once, in one transaction per
-call, and raises `RecordError` on failure: without it, weights on disk would have no entry. Telemetry (steps, rollouts,
-resources) goes through a `BackgroundWriter` and never interrupts training.
+call, and raises `RecordError` on failure: without it, weights on disk would have no entry. Telemetry (steps, rollouts)
+goes through a `BackgroundWriter` and never interrupts training.
 """
 
 import os
@@ -239,10 +239,6 @@ class Tracker:
             for position, rollout in enumerate(rollouts)
         ]  # fmt: skip
         self._enqueue(run, tables.Rollout, rows)
-
-    def resources(self, run: int, values: Mapping[str, float | None]) -> None:
-        """Queue the run's current use of its machine: `rss_bytes`, `cpu_percent`, `load`, `gpu_bytes`, `gpu_total`."""
-        self._enqueue(run, tables.Resource, [{"run_id": run, "at": now(), "values": dict(values)}])
 
     def flush(self) -> bool:
         """Write all queued telemetry now; False when the database is unavailable (it stays queued)."""

@@ -1,5 +1,5 @@
 """The bytes that training takes on each process, by part, from the shape of the model and the settings; a refusal of
-what does not fit, before any model is loaded; and what this process uses.
+what does not fit, before any model is loaded.
 
 `benchmarks.training_memory` compares the first with what processes hold while they train."""
 
@@ -370,24 +370,3 @@ def gigabytes(count: float) -> str:
 
 def parameter_count(count: int) -> str:
     return f"{count / 1e9:.2f} billion parameters" if count >= 1e8 else f"{count / 1e6:.1f} million parameters"
-
-
-class ResourceMeter:
-    """Each reading has the memory in use now, and the processor use since the reading before."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._process.cpu_percent()  # starts the first interval
-
-    def read(self) -> dict[str, float]:
-        usage = {
-            "rss_bytes": float(self._process.memory_info().rss),
-            "cpu_percent": float(self._process.cpu_percent()),  # 100: one core
-            "load": float(psutil.getloadavg()[0]),
-        }
-        if torch.cuda.is_available():
-            usage |= {
-                "gpu_bytes": float(torch.cuda.max_memory_allocated()),
-                "gpu_total": float(torch.cuda.mem_get_info()[1]),
-            }
-        return usage

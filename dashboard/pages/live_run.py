@@ -1,6 +1,6 @@
-"""The running job: progress, remaining time, curves, rollouts, memory; and a button to stop it."""
+"""The running job: progress, remaining time, curves, rollouts; and a button to stop it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from dashboard.actions import ActionError
 from dashboard.pages.cycle import TARGETS, curves_of
 from dashboard.pages.cycle_summary import step_seconds, step_times
 from dashboard.ui.charts.runs import Series, curves
-from dashboard.ui.html import STAGE_NAMES, bdi, chart_card, clock, duration, join, link, load, size, tiles
+from dashboard.ui.html import STAGE_NAMES, bdi, chart_card, clock, duration, join, link, load
 from dashboard.ui.polling import (
     ACTION,
     Dashboard,
@@ -22,11 +22,9 @@ from dashboard.ui.polling import (
     poll,
     project_version,
 )
-from db.column_types import now
-from db.tables import DONE, TOTAL, Resource, Run
+from db.tables import DONE, TOTAL, Run
 
 MAX_ROLLOUTS = 4
-RESOURCES = {"rss_bytes": "Memory", "cpu_percent": "CPU", "gpu_bytes": "GPU memory"}
 _html = load("rollouts.html")
 
 
@@ -46,14 +44,11 @@ def render(request: PageRequest) -> list[Any]:
     run = _running(request)
     if run is None:
         raise _nothing_running(request)
-    resources = request.reader.resources(run.id, after=now() - timedelta(minutes=10))
     items = {point.name: point.value for point in request.reader.points(run.id, names=(DONE, TOTAL))}
     figure = curves(curves_of([run], request.metrics), request.look)
     stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not run.stale
     return [
-        mark_shown(run=run.id)
-        + progress(run, request.reader.last_step(run.id), items, request.metrics.series(run))
-        + _resource_tiles(resources),
+        mark_shown(run=run.id) + progress(run, request.reader.last_step(run.id), items, request.metrics.series(run)),
         chart_card("curves", figure) if figure else None,
         _last_rollouts(request, run),
         gr.update(visible=request.actions.cancel is not None and stoppable),
@@ -99,25 +94,6 @@ def _nothing_running(request: PageRequest) -> NotFound:
     text = f"The last run, {STAGE_NAMES[last.kind].lower()} (run {last.id}), is {last.status}{since}. "
     target = link("cycle", f"Cycle {last.cycle}", number=last.cycle) if last.cycle else None
     return NotFound("Nothing is running", f"{text}This page updates by itself as soon as a run starts.", link=target)
-
-
-def _resource_tiles(resources: Sequence[Resource]) -> Markup:
-    latest = resources[-1].values if resources else {}
-    items = [
-        (name, _amount(key, value), _peak(key, resources))
-        for key, name in RESOURCES.items()
-        if isinstance(value := latest.get(key), int | float)
-    ]
-    return tiles(items) if items else Markup()
-
-
-def _amount(key: str, value: float) -> str:
-    return size(value) if key.endswith("bytes") else f"{value:.0f} %"
-
-
-def _peak(key: str, resources: Sequence[Resource]) -> str:
-    peak = max(resource.values[key] for resource in resources if isinstance(resource.values.get(key), int | float))
-    return f"peak in 10 min: {_amount(key, peak)}{'; 100 % is one core' if key == 'cpu_percent' else ''}"
 
 
 def _last_rollouts(request: PageRequest, run: Run) -> Markup | None:

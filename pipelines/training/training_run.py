@@ -19,7 +19,6 @@ from pipelines.project.project import Project, weights_hash
 from pipelines.training.probes import EarlyStopping, ProbeResult
 from pipelines.training.stage_context import Role, Stage, TrainingSource
 from pipelines.training.warm_start import WarmStart
-from pipelines.training_memory import ResourceMeter
 from recovery.errors import RecoverError
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.processes import training_state
@@ -104,7 +103,7 @@ class TrainingRun:
         states, last_save = RecordedStates(self.states), time.monotonic()
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
-        meter, update = ResourceMeter(), track(STEPS, self.plan.steps)
+        update = track(STEPS, self.plan.steps)
         if self.monitor.limits is not None and (state.step == 0 or not has_progress(self._last_good)):
             self._save(state, self._last_good)
         settings, name = self.stage.settings, f"run-{self.run:04d}"
@@ -122,7 +121,6 @@ class TrainingRun:
                 if is_report:
                     drawn = self.signal.prepare(states.last)  # with its rewards
                     record_rollouts(self.project.tracker, self.run, record.step, self.student, report, drawn)
-                    self.project.tracker.resources(self.run, meter.read())
                 probe_start = time.monotonic()
                 probe, self.stopped = self.monitor.after_step(record, self.plan.steps)
                 if probe is not None:

@@ -191,8 +191,6 @@ def _train(
         tracker.step(run, step, metrics)
         if kind == "distill" and step % 20 == 0:
             tracker.rollouts(run, step, _rollouts(step, rng))
-        if step % 10 == 0:
-            tracker.resources(run, {"rss_bytes": 1.6e9 + 1e6 * step, "cpu_percent": 180 + 10 * rng.random()})
     role: Role = "midtrained" if kind == "midtrain" else "recovered"
     checkpoint = tracker.checkpoint(
         seeded.project, role, f".recover/checkpoints/run-{run:04d}", parent=parent, run=run, cycle=cycle,
@@ -247,7 +245,6 @@ def under_way(tracker: Tracker, seeded: Seeded, steps: int = 12) -> Iterator[int
     run = tracker.start_run(seeded.project, "distill", cycle.id, {"from": mid}, steps=steps * 4)
     for step in range(steps):
         tracker.step(run, step, {"loss": 1 / (1 + step), "kl": 1 / (1 + step), "entropy": 1.2})
-        tracker.resources(run, {"rss_bytes": 1.7e9, "cpu_percent": 184.0, "gpu_bytes": 2.1e10})
     tracker.rollouts(run, steps - 1, _rollouts(steps - 1, rng))
     tracker.flush()
     yield run

@@ -128,16 +128,6 @@ def test_graded_tasks_are_left_out_of_a_pooled_headline(reader: Reader, tracker:
     assert (score.task, score.n, score.value) == ("arithmetic, own_world", 40, pytest.approx(32 / 40))
 
 
-def test_resources_come_after_a_time(reader: Reader, tracker: Tracker, project: int) -> None:
-    run = tracker.start_run(project, "distill")
-    for percent in (50.0, 90.0):
-        tracker.resources(run, {"cpu_percent": percent, "gpu_bytes": None})
-    tracker.flush()
-    first, second = reader.resources(run)
-    assert (first.values, second.values["cpu_percent"]) == ({"cpu_percent": 50.0, "gpu_bytes": None}, 90.0)
-    assert reader.resources(run, after=first.at) == [second]
-
-
 def test_a_run_without_a_heartbeat_is_stale(
     reader: Reader, tracker: Tracker, project: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
