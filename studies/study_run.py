@@ -124,8 +124,7 @@ class StudyRun:
         """Run the seeds that no other process works on; the others are returned."""
         elsewhere = []
         for seed_project in (self.seed(seed, tuned) for seed in seeds):
-            missing = [name for name in self.study.arms if self.files.entry(seed_project.seed, name) is None]
-            if not missing:
+            if not self._missing_arms(seed_project.seed):
                 continue
             with ExitStack() as stack:
                 try:
@@ -133,10 +132,13 @@ class StudyRun:
                 except AlreadyRunning:
                     elsewhere.append(seed_project.seed)
                     continue
-                for name in missing:
+                for name in self._missing_arms(seed_project.seed):  # another process may have run some until now
                     seed_project.run(name, self.study.arms[name])
                     self._store()
         return elsewhere
+
+    def _missing_arms(self, seed: int) -> list[str]:
+        return [name for name in self.study.arms if self.files.entry(seed, name) is None]
 
     def _tune(self) -> Tuned:
         """The learning rate that each tuned arm does best with, on a seed that no verdict uses."""

@@ -105,7 +105,7 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
 def gc(project: "Project", rejected: bool, dry_run: bool) -> CommandResult:
     """Delete files that nothing refers to.
 
-    These are incomplete files older than a day, saved progress of ended runs, and folders that are not in the database.
+    These are incomplete files, saved progress of ended runs, and folders that are not in the database.
 
     \b
     Example: recover gc --rejected --dry-run

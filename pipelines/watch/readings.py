@@ -150,10 +150,6 @@ class InstructionReadings:
         return [judge(prompt, text) for prompt, text in zip(self.prompts, answers, strict=True)]
 
 
-def _repeats_itself(text: str) -> bool:
-    return repetition(text.split()) > REPEATS
-
-
 @dataclass
 class WatchedModel(Student):
     """The model in another trainer, which keeps its dropout and computes in its own precision."""
