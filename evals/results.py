@@ -113,8 +113,8 @@ class Result:
 
     @property
     def is_share(self) -> bool:
-        """Whether the headline is a share of correct answers (0 to 1, higher is better), unlike bits per byte."""
-        return "bits_per_byte" not in self.metrics
+        """Whether the headline is from 0 to 1, as a share of correct answers is; bits per byte and perplexity are none."""
+        return "bits_per_byte" not in self.metrics and not self.headline.value > 1
 
     @property
     def is_pass_rate(self) -> bool:

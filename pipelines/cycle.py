@@ -117,6 +117,7 @@ class Cycle(Stage):
 
     answer: Answer | None = None  # in place of the gate's
     known: float | None = None  # what a fine-tune knew of its new knowledge before the moves of a repair
+    objection: Callable[[Checkpoint], str] | None = None  # why one that passes is not promoted all the same
 
     def run(self) -> Outcome:
         prompts = self.files.read(self.settings.distill, self.job.seed)
@@ -324,7 +325,8 @@ class Cycle(Stage):
         if earlier is not None:
             promoted = earlier.decision == "promoted"
             return promoted, verdict.decision_text(promoted)
-        answer = self.answer or Answer(verdict.passed, verdict.reason)
+        objection = self.objection(recovered) if self.objection and verdict.passed else ""
+        answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
         decision: Decision = "promoted" if answer.promote else "rejected"
         text, reason = verdict.decision_text(answer.promote), answer.reason
         log.info(f"{text.capitalize()}: {reason}")

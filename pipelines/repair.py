@@ -1,6 +1,7 @@
 """`recover repair`: try moves on a fine-tune, the cheapest first, and stop at the first that passes the gate.
 
-A fine-tune that has unlearned to end its turns is taught that first, and all other moves begin from there.
+A fine-tune that has unlearned to end its turns is taught that first, and all other moves begin from there; not where it
+took a new adapter on merged weights (above a billion parameters), on which no other move could go on.
 Every move is an ordinary distillation job under the name of the repair, from the fine-tune as it was; the record says
 what is done of each, so an interrupted repair goes on where it stopped, and a finished one is not computed again.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from db.next_attempt import Attempt, NextAttempt, advise
+from db.tables import Checkpoint
 from evals.results import headlines
 from evals.suites.config import load_suites
 from evals.suites.training_texts import has_conversations
@@ -204,7 +206,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         for name in RECIPES_OF_MOVES:
             if (name != "ends" or is_lost) and not is_enough(moves[-1], None if ends_later else base_ending):
                 job_of_move = _job_of(job, name, share, can_probe, parameters_of(project.base))
-                move = _try(project, job_of_move, name, replies, known)
+                move = _try(project, job_of_move, name, replies, known, None if ends_later else base_ending)
                 moves.append(move)
                 share = move.share if name == "interpolation" else share
                 # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
@@ -229,12 +231,22 @@ def run_repair(project: Project, job: Job) -> RepairResult:
     )
 
 
-def _try(project: Project, job: Job, name: str, replies: BaseReplies, known: float | None) -> Move:
-    """`known`: the new knowledge of the fine-tune, which every move is held to, also one that begins with another."""
+def _try(
+    project: Project, job: Job, name: str, replies: BaseReplies, known: float | None, base_ending: float | None
+) -> Move:
+    """`known`: the new knowledge of the fine-tune, which every move is held to, also one that begins with another.
+    `base_ending`: the probability of an end, half of which every move is held to."""
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
+
+    def ending(checkpoint: Checkpoint) -> float | None:
+        return replies.ending(load_frozen(checkpoint.path))
+
+    def objection(checkpoint: Checkpoint) -> str:
+        return "its replies do not end" if has_lost_ends(ending(checkpoint), base_ending) else ""
+
     with published_progress(project):
-        outcome = Cycle(project, job, known=known).distill()
+        outcome = Cycle(project, job, known=known, objection=objection).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
     took = time.monotonic() - started_at
     return Move(
@@ -246,14 +258,16 @@ def _try(project: Project, job: Job, name: str, replies: BaseReplies, known: flo
         (run.warm_start or {}).get("share"),
         run.steps,
         project.cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
-        replies.ending(load_frozen(checkpoint.path)),
+        ending(checkpoint),
         _advice(job, outcome) if run.steps and name != "ends" else None,
     )
 
 
 def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
-    """A repair begins where interpolation ended, which probes choose, so neither of them is advised on."""
-    settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO, "probe_every": 0}})
+    """A repair begins where interpolation ended, which is not advised on; nor are rows of documents where none are
+    given."""
+    learns_again = bool(job.corpus or job.training_file) and job.settings.keep_documents
+    settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO}, "keep_documents": learns_again})
     planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
     attempt = Attempt(settings.model_dump(), outcome.distilled.steps, planned, stopped=outcome.distilled.stopped)
     return advise(outcome.verdict.as_dict(), attempt)

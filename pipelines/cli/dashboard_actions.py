@@ -11,6 +11,7 @@ from dashboard.actions import ActionError, Actions, ModelAnswer
 from db import RecordError
 from db.tables import Decision, Study
 from evals.downloads import public_ifeval
+from evals.splits import oversampled_count
 from evals.subject import Answer, Subject
 from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
@@ -21,7 +22,6 @@ from recovery.errors import RecoverError, first_line
 
 MAX_MODELS = 4  # in memory; on a GPU, whose memory a training may need, only one
 MAX_NEW_TOKENS = 512
-LAB_PROMPTS = 1000  # more than an evaluation is likely to use
 
 
 def dashboard_actions(project: Project) -> Actions:
@@ -97,11 +97,14 @@ class Models:
 
     @cached_property
     def _prompts(self) -> list[Prompt]:
-        evaluations = self._project.reader.evaluations(self._project.clean.id)
-        used_public = any(evaluation.data == "public" for evaluation in evaluations)  # then they are downloaded
-        documents = (public_ifeval() or []) if used_public else []
-        public = [parse_prompt((f"public prompt {document['key']}", document)) for document in documents]
-        return lab.instruction_prompts(LAB_PROMPTS) + public
+        evaluations = [e for e in self._project.reader.evaluations(self._project.clean.id) if e.suite == "behaviour"]
+        asked = {e.data: max((score.n for score in e.scores.values()), default=0) for e in evaluations}
+        documents = (public_ifeval() or []) if "public" in asked else []  # then they are downloaded
+        prompts = [parse_prompt((f"public prompt {document['key']}", document)) for document in documents]
+        for data, count in asked.items():
+            if data in ("lab", "lab-natural"):
+                prompts += lab.instruction_prompts(oversampled_count(count, "final"), natural=data == "lab-natural")
+        return prompts
 
 
 def _load(path: str) -> Subject:

@@ -132,8 +132,8 @@ def _comparison(first: Result, second: Result, clean: Result | None) -> Comparis
         shared_score(first, second),
         shared_score(second, first),
         paired_test(first.passed_by_key(), second.passed_by_key()),
-        clean.headline.value if clean else None,
-        _forgetting(clean, first, second) if clean and first.suite != NOT_FORGETTABLE else None,
+        finite(shared_score(clean, first)) if clean else None,
+        _forgetting(clean, first, second) if clean and first.suite != NOT_FORGETTABLE and clean.is_share else None,
         not (first.is_pass_rate and second.is_pass_rate),
     )
 

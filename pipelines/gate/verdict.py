@@ -15,6 +15,7 @@ from pipelines.settings.schema import Gate
 from recovery.errors import RecoverError
 
 MAX_NEEDED = 20_000  # items that anyone would ask: where more would be needed, another attempt is the better advice
+LEAST_GAIN = 0.01  # of the likelihood of answers: less is as much as style and chance change
 MAX_KINDS = 2
 FOLLOWS_TOO_LITTLE = (
     "the clean model follows {:.3f} of the prompts, and the gate allows a loss of {:.3f}, so no loss could be seen: "
@@ -180,17 +181,21 @@ def follows_too_little(gate: Gate, clean: Result, keys: Collection[str] | None =
 
 
 def judge_knowledge(
-    knowledge: Result, share: float, best: float, setting: str, floor: float = 0.0, before: float | None = None
+    knowledge: Result, share: float, best: float, setting: str, floor: float | None = None, before: float | None = None
 ) -> Judgement:
-    """`floor` is the score of a model that was taught nothing: the share is of what is above it."""
-    value, limit = knowledge.headline.value, floor + share * max(0.0, best - floor)
+    """`floor` is the likelihood that a model has which was taught nothing: the share is of what is above it, and where
+    nothing is, nothing has to be kept."""
+    value, gained = knowledge.headline.value, best - (floor or 0.0)
+    limit = (floor or 0.0) + share * gained
+    if floor is not None and gained < LEAST_GAIN:
+        limit = 0.0
     is_enough = value >= limit - 1e-9  # 19 of 53 are 0.95 of 20 of 53, but not as binary fractions
     return Judgement(is_enough, value, value, limit, knowledge.headline.n, setting=setting, before=before)
 
 
-def likelihood_floor(knowledge: Result | None, clean: float | None) -> float:
-    """The floor of a likelihood, which is far from 0 in a model that was taught nothing; of a share of answers, 0."""
-    return clean or 0.0 if knowledge is not None and knowledge.task == ANSWERS else 0.0
+def likelihood_floor(knowledge: Result | None, clean: float | None) -> float | None:
+    """The floor of a likelihood, which is far from 0 in a model that was taught nothing; a share of answers has none"""
+    return clean or 0.0 if knowledge is not None and knowledge.task == ANSWERS else None
 
 
 def judge_retention(

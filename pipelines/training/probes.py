@@ -110,7 +110,7 @@ class DistillProbe:
             holds=knows and all(-j.value <= -j.limit / 2 for j in losses),
             retention=retention.value if retention else None,
             knowledge_error=error,
-            floor=floor,
+            floor=floor or 0.0,
         )
 
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict, judge_knowledge
 from pipelines.job import Job
-from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _guard, _job_of
+from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _advice, _guard, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -227,3 +228,42 @@ def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
     kept: Any = judge_knowledge(answers(0.59), 0.95, 0.6, "gate.keep_knowledge", floor=0.4)
     assert (kept.passed, kept.limit) == (True, pytest.approx(0.59))
     assert not judge_knowledge(answers(0.58), 0.95, 0.6, "gate.keep_knowledge", floor=0.4).passed
+
+
+@pytest.mark.parametrize("fine_tune", [0.05, 0.12, 0.125])
+def test_nothing_is_guarded_where_the_fine_tune_gained_no_likelihood(fine_tune: float) -> None:
+    """Preferences often make the preferred answers less likely; a loss of that is no loss of knowledge."""
+    answers = Result("answers", "knowledge", "file", {"likelihood": Metric.from_values([0.04] * 4)}, [], {}, 1.0)
+    for value in (fine_tune, 0.04):
+        answers = replace(answers, metrics={"likelihood": Metric.from_values([value] * 4)})
+        assert judge_knowledge(answers, 0.95, fine_tune, "gate.keep_knowledge", floor=0.12).passed
+
+
+@pytest.mark.parametrize(("objection", "decision"), [("", "promoted"), ("its replies do not end", "rejected")])
+def test_a_move_that_passes_the_gate_is_not_promoted_if_its_replies_do_not_end(objection: str, decision: str) -> None:
+    decided = list[Any]()
+    tracker = SimpleNamespace(promote=lambda *row: decided.append(row))
+    reader = SimpleNamespace(promotions=lambda project: [])
+    project: Any = SimpleNamespace(id=1, tracker=tracker, reader=reader)
+    checkpoint: Any = SimpleNamespace(id=7)
+    promoted, text = Cycle(project, JOB, objection=lambda checkpoint: objection)._decide(
+        checkpoint, verdict(KEPT, passed=True)
+    )
+    assert (promoted, decided[0][3]) == (decision == "promoted", decision)
+    assert not objection or (objection in decided[0] and "against the gate" in text)
+
+
+def test_what_a_repair_advises_changes_something() -> None:
+    """Rows of documents only where there are any; more steps than were planned, or none of the probes that ended it."""
+    short = Judgement(False, 0.5, 0.5, 0.6, 100)
+    lost = replace(verdict(KEPT, passed=False), knowledge=short)
+    outcome: Any = SimpleNamespace(distilled=SimpleNamespace(steps=30, stopped="probes"), verdict=lost)
+    for job, flags in ((JOB, "distill.steps=15"), (WITH_DOCUMENTS, "distill.documents=0.2")):
+        advised = _advice(job, outcome)
+        assert advised
+        assert flags in advised.flags
+    outcome.verdict = verdict(LOST, passed=False)
+    probed = chosen(JOB, steps=100, probe_every=10)
+    advised = _advice(probed, outcome)
+    assert advised
+    assert advised.flags == "--set distill.probe_every=0"

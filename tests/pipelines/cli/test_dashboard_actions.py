@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.actions import ActionError
+from evals.results import Metric, Result
 from evals.suites import lab
 from pipelines.cli.dashboard_actions import dashboard_actions
 from pipelines.project.project import Project
@@ -22,11 +23,17 @@ def test_several_models_answer_the_same_prompt_and_missing_ones_are_reported(pro
         generate([missing], "Say hello.")
 
 
-def test_answers_to_prompts_of_an_evaluation_are_judged(project: Project) -> None:
+@pytest.mark.parametrize("natural", [False, True])
+def test_answers_to_prompts_of_an_evaluation_are_judged(project: Project, natural: bool) -> None:
+    asked = lab.instruction_prompts(40, "final", natural=natural)
+    name = "lab-natural" if natural else "lab"
+    metrics = {"prompt_strict": Metric.from_passes([True] * len(asked))}
+    result = Result("ifeval", "behaviour", name, metrics, [], {}, 1.0)
+    project.tracker.evaluation(project.clean.id, None, result.to_json())
     generate = dashboard_actions(project).generate
-    prompt = lab.instruction_prompts(5)[0]
-    (answer,) = generate([project.clean.id], prompt.text + "\n")
-    assert [name for name, _ in answer.instructions] == prompt.instructions
+    for prompt in (asked[0], asked[-1]):
+        (answer,) = generate([project.clean.id], prompt.text + "\n")
+        assert [name for name, _ in answer.instructions] == prompt.instructions
     (other,) = generate([project.clean.id], "Say hello.")
     assert other.instructions == []
 

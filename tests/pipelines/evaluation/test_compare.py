@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from evals.results import Item, Metric, Result
+from evals.results import Item, Metric, Result, headlines
 from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
 
 
@@ -91,3 +91,24 @@ def test_graded_items_are_not_counted_as_lost_or_gained() -> None:
     assert "grades instead of passes" in comparison.lines()[0]
     assert "lost 0" not in comparison.lines()[0]
     assert "recovered" not in comparison.lines()[1]
+
+
+def test_the_clean_score_is_on_the_items_of_the_others() -> None:
+    clean = result("ifeval", [True] * 20 + [False] * 20)
+    first = second = result("ifeval", [True] * 10)
+    (comparison,) = compare_results([first], [second], [clean])
+    assert (comparison.clean, comparison.first) == (1.0, 1.0)
+    assert comparison.forgetting
+    assert comparison.forgetting.first.forgetting == 0
+
+
+def test_a_perplexity_is_no_share_that_could_be_forgotten() -> None:
+    def perplexity(value: float) -> Result:
+        metrics = {"word_perplexity": Metric.from_values([value] * 3)}
+        items = [Item(str(i), "", "", False, {"word_perplexity": value}) for i in range(3)]
+        return Result("wikitext", "retention", "d", metrics, items, {}, 0.0)
+
+    clean, worse = perplexity(18.0), perplexity(54.0)
+    assert headlines([worse])["retention"] is None
+    (comparison,) = compare_results([worse], [worse], [clean])
+    assert comparison.forgetting is None
