@@ -21,7 +21,7 @@ from recovery.distributed import processes
 from recovery.engines.transformers import MAX_PASS_TOKENS
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
-from recovery.models.adapters import adapter_size, base_of, same_model
+from recovery.models.adapters import adapter_size, base_of, same_model, saved_biases, saved_modules
 from recovery.models.students import config_of, model_without_weights, window_of
 from recovery.recipes import recipe
 
@@ -50,6 +50,7 @@ class ModelShape:
     matrices: int  # weights of the layers that are multiplied, and so cast to bfloat16
     outside: int  # parameters of no layer, without the output head: the embedding and the last norm
     adapter_of_rank_1: int  # its parameters
+    trained_beside: int = 0  # parameters of the base that a given adapter trains too: whole modules, biases
 
     @classmethod
     @cache
@@ -80,6 +81,7 @@ class ModelShape:
             has_head_norms=any(name.endswith("q_norm") for name, _ in model.named_modules()),
             matrices=sum(p.numel() for p in in_layers.values() if p.dim() > 1),
             outside=sum(p.numel() for p in outside) + is_tied * head.weight.numel(),
+            trained_beside=_trained_beside(reference, model),
             adapter_of_rank_1=adapter_size(model, rank=1),  # last, as it adds one to the model
         )
 
@@ -152,9 +154,10 @@ def training_memory(
 ) -> TrainingMemory:
     """Bytes on each process. `teachers` are loaded together, beside the student. `replies`: bytes of what transformers
     generates at once; vLLM has a share of the GPU for its weights and its cache."""
-    count, several, adapter = device.processes, device.processes > 1, shape.adapter(settings.lora_rank)
+    count, several = device.processes, device.processes > 1
+    adapter = shape.adapter(settings.lora_rank) + shape.trained_beside
     trained, frozen = adapter or shape.parameters, frozen_bytes(shape, settings)
-    weight = frozen if adapter else FULL
+    weight = frozen if adapter and not shape.trained_beside else FULL
     whole, teacher = weight * shape.parameters + FULL * adapter, frozen * sum(each.unshared for each in teachers)
     activations, output_head = _in_a_step(shape, settings, teachers, device)
     loaded = {"weights": whole / count, "teacher": teacher / count}
@@ -179,6 +182,15 @@ def training_memory(
             "KV cache": replies * (not uses_vllm),
         },
     }
+
+
+def _trained_beside(reference: str, model: Any) -> int:
+    if base_of(reference) is None:
+        return 0
+    saved, biases = saved_modules(reference), saved_biases(reference)
+    whole = (module for name, module in model.named_modules() if name.rpartition(".")[2] in saved)
+    of_modules = sum(p.numel() for module in whole for p in module.parameters())
+    return of_modules + biases * sum(p.numel() for name, p in model.named_parameters() if name.endswith("bias"))
 
 
 def frozen_bytes(shape: ModelShape, settings: Settings) -> int:

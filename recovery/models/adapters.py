@@ -221,9 +221,9 @@ def saved_biases(folder: str) -> bool:
     return bool(read_json(Path(folder) / "adapter_config.json").get("bias", "none") != "none")
 
 
-def saved_modules(folder: str) -> bool:
-    """Whether a saved adapter has whole weights of the base beside its own."""
-    return bool(read_json(Path(folder) / "adapter_config.json").get("modules_to_save"))
+def saved_modules(folder: str) -> list[str]:
+    """Modules of the base that a saved adapter has as a whole, beside its own weights."""
+    return read_json(Path(folder) / "adapter_config.json").get("modules_to_save") or []
 
 
 def check_plain_lora(model: Any) -> None:

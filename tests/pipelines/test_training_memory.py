@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peft import LoraConfig, get_peft_model
 from transformers import Gemma4TextConfig, GPT2Config, Qwen3MoeConfig
 
 from benchmarks.training_memory import PHASES, Case, can_measure, compare
@@ -222,3 +223,18 @@ def test_other_families_have_a_shape(tmp_path: Path) -> None:
     assert ModelShape.of(str(tmp_path / "gemma4")).query == 4 * 32  # of the layer with the widest heads
     causal = adapters.create(model_without_weights(str(tmp_path / "moe")), "", Adapter(rank=4))
     assert experts.adapter(4) == sum(p.numel() for p in causal.parameters() if p.requires_grad), "with all experts"
+
+
+def test_modules_that_an_adapter_trains_as_a_whole_are_counted(tmp_path: Path) -> None:
+    """Their base is in float32, and they have gradients and an optimiser."""
+    base = save_tiny(tmp_path / "base")
+    plain, whole = (tmp_path / name for name in ("plain", "whole"))
+    for folder, saved in ((plain, None), (whole, ["embed_tokens"])):
+        model = get_peft_model(load_student(str(base)).model, LoraConfig(r=4, modules_to_save=saved))
+        model.save_pretrained(folder)
+    settings, device = Settings(lora_rank=4), Device(8e9)
+    of_plain, of_whole = (training_memory(ModelShape.of(str(each)), settings, [], device) for each in (plain, whole))
+    embedding = load_student(str(base)).causal.get_input_embeddings().weight.numel()
+    assert ModelShape.of(str(whole)).trained_beside == embedding
+    assert of_whole["in a step"]["optimiser"] - of_plain["in a step"]["optimiser"] == 8 * embedding
+    assert of_whole["in a step"]["gradients"] - of_plain["in a step"]["gradients"] == 4 * embedding
