@@ -32,6 +32,7 @@ TURNS = ("messages", "conversations", "conversation")
 QUESTIONS = ("prompt", "instruction", "question")
 ANSWERS = ("completion", "output", "response", "answer", "chosen")
 FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "system_prompt", "history", "tools")
+LABELS, WRONG = ("label", "kto_tag"), ("false", "0", "0.0")  # of an answer by itself; tables write numbers or texts
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
@@ -90,7 +91,7 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
         messages.pop()
     if not any(message["role"] == "user" for message in messages):
         return None
-    if row.get("label") is False or _first(row, MEDIA) is not None:
+    if any(str(row.get(name)).lower() in WRONG for name in LABELS) or _first(row, MEDIA) is not None:
         raise ValueError("an answer that is labelled as wrong, or pictures, videos or sounds.")
     return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
 

@@ -57,6 +57,7 @@ def turns(*texts: str) -> list[dict[str, str]]:
         ({"question": "Q", "context": "C", "answer": "A"}, turns("C\n\nQ", "A")),
         ({"instruction": "Q", "input": "I", "context": ["C", "D"], "output": "A"}, turns("C\n\nD\n\nQ\n\nI", "A")),
         ({"prompt": "Q", "completion": "A", "label": True, "images": []}, turns("Q", "A")),
+        ({"prompt": "Q", "completion": "A", "label": 1, "kto_tag": None}, turns("Q", "A")),
     ],
 )
 def test_what_a_row_says_beside_its_question_is_read(row: dict[str, Any], messages: list[Any]) -> None:
@@ -71,6 +72,9 @@ def test_the_context_of_a_prompt_is_for_its_teacher_alone() -> None:
     "row",
     [
         {"prompt": "Q", "completion": "B", "label": False},
+        {"prompt": "Q", "completion": "B", "label": 0},
+        {"prompt": "Q", "completion": "B", "label": "False"},
+        {"messages": [USER, ASSISTANT], "kto_tag": False},
         {"messages": [USER, ASSISTANT], "images": ["a.png"]},
         {"conversations": [USER, ASSISTANT], "audios": ["a.mp3"]},
         {"messages": [USER, ASSISTANT | {"weight": 0}]},
