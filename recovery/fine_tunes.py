@@ -104,14 +104,19 @@ def _check_adapter(folder: str, below: str, base: str) -> bool:
     names = _names(file)
     originals = _files(base)
     modules = {name.removesuffix(".weight") for name in originals}
-    modules |= {name for name, _ in model_without_weights(base).named_modules()}  # files may have other names
+    model = model_without_weights(base)
+    modules |= {name for name, _ in model.named_modules()}  # files may have other names
     changed = [name.removeprefix("base_model.model.").partition(".lora_")[0] for name in names if ".lora_" in name]
     if changed and modules.isdisjoint(changed):  # peft would load it without a word, and change nothing
         raise RecoverError(
             f"The adapter {folder} changes {changed[0]!r}, which {base} does not have: its layers were renamed, or "
             "it belongs to another model. Save it again from the model that it was trained on."
         )
-    if any(name.rpartition(".")[2].startswith("lm_head") for name in changed):
+    tokens = [name for name in names if "trainable_tokens_" in name and has_token_rows(name)]
+    is_tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
+    if any(name.rpartition(".")[2].startswith("lm_head") for name in changed) or any(
+        is_tied or "lm_head" in name for name in tokens
+    ):
         raise head_changed(folder)
     tensor_of, original_of = _reader(dict.fromkeys(names, file)), _reader(originals)
     for name in sorted(names):

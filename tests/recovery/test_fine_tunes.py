@@ -18,7 +18,7 @@ from recovery.samples import Batch, Sample
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
 from recovery.train import Plan, train
-from tests.models import CHATML, change_json, tiny_tokenizer
+from tests.models import CHATML, change_json, save_tiny, tiny_tokenizer
 
 ADDED = ["<zebra>", "<quagga>", "<pad>"]
 
@@ -101,6 +101,8 @@ def adapter(base: str, folder: Path, **options: Any) -> str:
     ("options", "sentence"),
     [
         ({"target_modules": ["q_proj", "lm_head"]}, "changes the output head"),
+        ({"trainable_token_indices": [5]}, "changes the output head"),
+        ({"trainable_token_indices": {"lm_head": [5]}}, "changes the output head"),
         ({"tokens": 264}, r"does not fit .* \(model\.embed_tokens\.weight has another shape\)\. If it added tokens"),
     ],
 )
@@ -115,6 +117,13 @@ def test_an_adapter_that_cannot_be_loaded_is_refused_by_its_files(
     assert inspect_fine_tune(plain, base) == FineTune()
     with pytest.raises(RecoverError, match=sentence):
         inspect_fine_tune(adapter(base, tmp_path / "other", **options), base)
+
+
+def test_an_adapter_may_train_tokens_that_the_head_does_not_share(tmp_path: Path) -> None:
+    base = str(save_tiny(tmp_path / "base", tied=False))
+    tokens = adapter(base, tmp_path / "tokens", trainable_token_indices=[5])
+    assert inspect_fine_tune(tokens, base) == FineTune()
+    load_student(tokens)
 
 
 def test_an_adapter_of_a_kind_that_peft_does_not_know_is_one_sentence(base: str, tmp_path: Path) -> None:
