@@ -62,6 +62,18 @@ def test_weights_that_differ_in_one_matrix_are_not_those_of_the_base(base: str, 
         assert not inspect_fine_tune(str(tmp_path / "changed"), base).same_weights, name
 
 
+def test_a_trained_head_beside_a_tied_base_and_rows_of_new_tokens_are_no_weights_of_the_base(
+    base: str, tmp_path: Path
+) -> None:
+    untied, weights = Path(fine_tune(base, tmp_path)), load_file(Path(base) / "model.safetensors")
+    head, embedding = "lm_head.weight", weights["model.embed_tokens.weight"]
+    change_json(untied / "config.json", tie_word_embeddings=False)
+    for trained, own in ((0.0, True), (0.1, False)):
+        save_file(weights | {head: embedding + trained}, untied / "model.safetensors", {"format": "pt"})
+        assert inspect_fine_tune(str(untied), base).same_weights == own
+    assert not inspect_fine_tune(with_rows(base, tmp_path / "rows", 264), base).same_weights
+
+
 def with_rows(base: str, folder: Path, rows: int) -> str:
     model = AutoModelForCausalLM.from_pretrained(base)
     model.resize_token_embeddings(rows)
