@@ -3,7 +3,6 @@
 A wrong base, weights that are missing, renamed or broken would otherwise only show as bad scores.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -21,15 +20,17 @@ from recovery.models.adapters import WEIGHTS, base_of, check_weights, does_not_f
 from recovery.models.chat_template import added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
 from recovery.models.students import (
+    INDEX,
+    SINGLE,
     config_of,
     load_causal,
     load_chat,
     model_without_weights,
     name_and_revision,
     refuse_quantised,
+    shards_of,
 )
 
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 COMPARED = 12  # matrices whose directions are compared
 UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
 NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
@@ -197,7 +198,7 @@ def _files(reference: str) -> dict[str, Path]:
     single = _file(reference, SINGLE)  # which is what is loaded, whatever an older index beside it names
     index = _file(reference, INDEX) if single is None else None
     if index is not None:
-        names: dict[str, str] = json.loads(index.read_text())["weight_map"]
+        names = shards_of(index)
         files = {name: _file(reference, name) for name in sorted(set(names.values()))}
         missing = [name for name, file in files.items() if file is None]
         if missing:

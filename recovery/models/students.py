@@ -24,6 +24,7 @@ from recovery.models.chat_template import Chat
 from recovery.samples import Batch
 
 FORMAT = 1
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 PARTIAL = ".partial"  # of what is being written
 HEAD_CHECK_TOKENS = 8
 # The noise of routers in training, by its exact names: PhiMoE's router_jitter_noise is none, but a threshold.
@@ -236,6 +237,8 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
             "Convert the model with transformers' save_pretrained first."
         )
     refuse_quantised(reference)
+    if (local / INDEX).is_file() and not (local / SINGLE).is_file():
+        shards_of(local / INDEX)  # raises if it is broken
     # Gemma 2 caps the scores of its attention, which torch's own attention cannot do.
     is_capped = getattr(config_of(reference).get_text_config(), "attn_logit_softcapping", None) is not None
     attention = {"attn_implementation": "eager"} if is_capped else {}
@@ -262,6 +265,20 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
         raise RecoverError(f"The model {reference} is an adapter on the hub. Download it and pass its folder instead.")
     fix_generation_config(causal)
     return causal
+
+
+def shards_of(index: Path) -> dict[str, str]:
+    """The name of the file of every tensor."""
+    try:
+        shards: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+        if set(map(type, shards.values())) == {str}:
+            return shards
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise RecoverError(
+        f"The file {index} does not say which file holds which weights (its weight_map is missing or broken). Copy or "
+        "download it again, or save the model again with transformers' save_pretrained."
+    )
 
 
 def refuse_quantised(reference: str) -> None:
@@ -308,6 +325,7 @@ def window_of(reference: str) -> int | None:
 
 def config_of(reference: str) -> Any:
     """Load the config of a model, or of an adapter's base."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     weights = adapters.base_of(reference) or reference
@@ -318,8 +336,13 @@ def config_of(reference: str) -> Any:
         raise RecoverError(f"The folder {name} has no config.json. Name the folder that save_pretrained wrote.")
     try:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, StrictDataclassError) as error:
         problem = _cannot_load("model", weights, error)
+        if isinstance(error, StrictDataclassError):
+            problem = RecoverError(
+                f"The config.json of {weights} is not valid ({first_line(error.__cause__ or error)}). Copy or download "
+                "it again, or save the model again with transformers' save_pretrained."
+            )
         if weights != reference:
             file = Path(reference) / "adapter_config.json"
             problem = RecoverError(

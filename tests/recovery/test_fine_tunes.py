@@ -171,6 +171,26 @@ def test_the_index_of_former_shards_does_not_count_beside_one_file(base: str, tm
     assert inspect_fine_tune(str(folder), base) == FineTune()
 
 
+@pytest.mark.parametrize("index", ["", "{", "[]", "{}", '{"weight_map": {}}', '{"weight_map": {"a": 1}}'])
+def test_a_broken_index_of_the_weights_is_named(base: str, tmp_path: Path, index: str) -> None:
+    folder = Path(fine_tune(base, tmp_path))
+    (folder / "model.safetensors").rename(folder / "model-1-of-1.safetensors")
+    (folder / "model.safetensors.index.json").write_text(index)
+    sentence = r"The file .*index\.json does not say which file holds which weights .* Copy or download it again"
+    with pytest.raises(RecoverError, match=sentence):
+        inspect_fine_tune(str(folder), base)
+    with pytest.raises(RecoverError, match=sentence):
+        load_causal(str(folder), torch.float32)
+
+
+@pytest.mark.parametrize("values", [{"num_hidden_layers": 3}, {"hidden_size": "large"}])
+def test_a_config_that_is_not_valid_is_named(base: str, tmp_path: Path, values: dict[str, Any]) -> None:
+    folder = fine_tune(base, tmp_path)
+    change_json(tmp_path / "config.json", **values)
+    with pytest.raises(RecoverError, match=rf"The config\.json of .* is not valid \(.*{next(iter(values))}.*\)\. Copy"):
+        inspect_fine_tune(folder, base)
+
+
 def test_a_base_without_a_chat_is_named(base: str, tmp_path: Path) -> None:
     plain = fine_tune(base, tmp_path / "plain")
     (tmp_path / "plain" / "chat_template.jinja").unlink()
