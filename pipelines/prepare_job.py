@@ -16,7 +16,7 @@ from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from evals.suites.training_texts import CONVERSATION_WINDOW, Conversation, encode_conversation
-from pipelines.documents.conversations import read_training_file, warn_of_unread_tools
+from pipelines.documents.conversations import read_training_file, read_training_files, warn_of_unread_tools
 from pipelines.documents.corpus import (
     Corpus,
     check_questions_apart,
@@ -377,7 +377,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
             check_model_fits(project, request, of_move, path)
         _check_prompts(request, settings, BASE, chat, path)
     check_files(project, request)
-    conversations = read_training_file(request.docs) if request.docs else []
+    conversations = read_training_files(request.docs) if request.docs else []
     if request.docs and conversations:
         _check_rendered(request.docs, conversations, chat)
     _warn_of_learned_questions(request.questions, conversations)

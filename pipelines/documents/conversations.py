@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from db.column_types import storable
+from pipelines.documents.corpus import readable_files
 from pipelines.documents.file_formats import (
+    ROWS,
     TEXT_FIELDS,
     Unreadable,
     has_content,
@@ -38,7 +40,6 @@ CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
 ROLES |= dict.fromkeys(("observation", "function", "tool_response"), "tool")
 ROLES |= {role: role for role in ("system", "user", "assistant", "tool")}
-SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet")
 MAX_ROWS = 200_000  # that are read
 FIRST = 20  # rows that show whether a file has conversations, or conversations that show what a template leaves out
 INVALID = 'no valid "messages". Write a list of {"role": …, "content": …}.'
@@ -96,11 +97,27 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
     return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
 
 
+def read_training_files(path: Path) -> list[dict[str, Any]]:
+    """Those of a file, or of a folder whose files all have some; empty where a file has none."""
+    if not path.is_dir():
+        return read_training_file(path)
+    files, conversations = readable_files(path), list[dict[str, Any]]()
+    for file in files if all(file.suffix.lower() in ROWS for file in files) else []:
+        try:
+            read = read_training_file(file)
+        except RecoverError:  # as a document it may be skipped
+            read = []
+        if not read:
+            return []
+        conversations += read
+    return conversations
+
+
 def read_training_file(path: Path) -> list[dict[str, Any]]:
     """The conversations of a file; empty if it has none, such as a file of documents.
 
     Raises RecoverError where its rows are of conversations, and no text, but none can be learned."""
-    if not path.is_file() or path.suffix.lower() not in SUFFIXES:
+    if not path.is_file() or path.suffix.lower() not in ROWS:
         return []
     conversations, left_out, are_texts, has_objects, unread = list[dict[str, Any]](), 0, False, False, list[str]()
     for number, row in enumerate(readable_rows(path, unread)):

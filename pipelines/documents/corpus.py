@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from evals.downloads import is_hub_offline, is_hub_reachable
-from pipelines.documents.file_formats import READERS, Unreadable, documents_in, row_documents, split_document
+from pipelines.documents.file_formats import READERS, ROWS, Unreadable, documents_in, row_documents, split_document
 from pipelines.documents.text_store import Spool, Texts, copies
+from pipelines.log import log
 from pipelines.storage import JsonLines
 from recovery.errors import RecoverError, first_line, hub_problem
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<split>\w+))?")
 
+TURNS = re.compile(r"^(messages|conversations): \[\{", re.MULTILINE)  # of a row that is read as a text
 SAMPLE_CHARACTERS = 8_192  # of a document, to measure its recall by
 Skipped = list[tuple[Path, str]]  # (file, reason)
 
@@ -54,7 +56,17 @@ def read_corpus(path: Path) -> Corpus:
             reader.read(file, iter(()) if reason else documents_in(file), reason)
     else:
         reader.read(path, row_documents(dataset_rows(str(path))), "")
+    if reader.chats:
+        log.warning(
+            f"{reader.chats:,} rows in {path} look like conversations, and are read as plain text. To learn them as "
+            "chats, name their file as --conversations (of check and repair: as --docs)"
+        )
     return reader.corpus(path)
+
+
+def readable_files(folder: Path) -> list[Path]:
+    root = folder.resolve()
+    return [file for file, reason in _walk(root, root) if not reason and file.suffix.lower() in READERS]
 
 
 class _Reader:
@@ -62,13 +74,15 @@ class _Reader:
         self.spool = Spool()
         self.sources: list[str] = []
         self.skipped: Skipped = []
+        self.chats = 0
 
     def read(self, file: Path, documents: Iterator[str], reason: str) -> None:
-        before = len(self.spool)
+        before, has_rows = len(self.spool), file.suffix.lower() in ROWS or not file.exists()  # else it is on the hub
         name = os.fsencode(file).decode("utf-8", "replace")  # file names can be any bytes
         try:
             for text in documents:
                 self.spool.add(text, len(self.sources))
+                self.chats += has_rows and TURNS.search(text) is not None
         except RecoverError:
             raise
         except Exception as error:  # parsers fail in many ways on broken files

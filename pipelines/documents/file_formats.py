@@ -22,6 +22,7 @@ MAX_CHARACTERS = 1 << 18  # of a document; a longer one becomes several, split b
 MAX_PAGE_BYTES, MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
 TEXT_FIELDS = ("text", "content", "document", "passage", "body", "article", "markdown")
 METADATA_FIELDS = ("id", "url", "title", "name", "source", "date", "timestamp", "language", "meta", "metadata")
+ROWS = (".json", ".jsonl", ".ndjson", ".parquet")  # ends of names of files whose rows may have lists in them
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
 MAX_LINE_BYTES = 16 << 20

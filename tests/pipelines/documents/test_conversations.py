@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from pipelines.documents import file_formats
-from pipelines.documents.conversations import read_training_file, tools_of, training_conversation, turns_of
+from pipelines.documents.conversations import (
+    read_training_file,
+    read_training_files,
+    tools_of,
+    training_conversation,
+    turns_of,
+)
+from pipelines.documents.corpus import read_corpus
 from recovery.errors import RecoverError
 
 USER, ASSISTANT = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
@@ -226,3 +233,29 @@ def test_a_file_of_documents_has_no_conversations(tmp_path: Path, caplog: pytest
     for name in ("documents.jsonl", "labelled.jsonl", "notes.md", "", "nothing.jsonl"):
         assert read_training_file(tmp_path / name) == []
     assert not caplog.text
+
+
+def test_a_folder_of_training_files_alone_is_read_as_they_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("messages.jsonl", "deep/alpaca.json"):
+        (tmp_path / name).write_text(json.dumps(FORMATS[Path(name).stem]))
+    (tmp_path / "loss.png").write_bytes(b"png")
+    assert read_training_files(tmp_path) == [FORMATS["messages"]] * 2
+    assert not caplog.text
+    for name, text in (("notes.md", "# Notes"), ("texts.jsonl", '{"text": "one"}'), ("broken.json", "{")):
+        (tmp_path / name).write_text(text)
+        assert read_training_files(tmp_path) == [], name
+        (tmp_path / name).unlink()
+
+
+def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "notes.md").write_text("messages: [{}]")
+    (tmp_path / "texts.jsonl").write_text(json.dumps(FORMATS["messages"] | {"text": "one"}))
+    assert len(read_corpus(tmp_path).texts) == 2
+    assert not caplog.text
+    (tmp_path / "chats.jsonl").write_text(
+        "\n".join(json.dumps({"id": 1} | FORMATS[n]) for n in ("messages", "sharegpt"))
+    )
+    assert len(read_corpus(tmp_path).texts) == 4
+    assert "2 rows in" in caplog.text
+    assert "name their file as --conversations (of check and repair" in caplog.text
