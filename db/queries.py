@@ -196,6 +196,18 @@ class Reader:
         with self._session() as session:
             return {key: passed for key, passed in session.execute(chosen.order_by(Item.position))}
 
+    def verdicts(self, evaluation: int) -> dict[str, Any]:
+        """The verdicts on the items, by key, without their texts."""
+        chosen = select(Item.key, Item.verdicts).filter_by(evaluation_id=evaluation)
+        with self._session() as session:
+            return {key: verdicts for key, verdicts in session.execute(chosen.order_by(Item.position))}
+
+    def task(self, evaluation: int) -> tuple[str, str, str]:
+        """The suite, task and data of an evaluation: where they agree, keys of items mean the same items."""
+        with self._session() as session:
+            row = session.get_one(Evaluation, evaluation)
+            return row.suite, row.task, row.data
+
     # Runs and their telemetry
 
     def runs(self, project: int) -> list[Run]:

@@ -60,6 +60,11 @@ class Flips(NamedTuple):
         n = self.lost + self.gained
         return min(1.0, 2 * sum(math.comb(n, k) for k in range(min(self.lost, self.gained) + 1)) / 2**n)
 
+    @property
+    def shows_loss(self) -> bool:
+        """Whether the gate's paired bound of the change, with 95 % confidence, is below zero."""
+        return self.lost > self.gained and self.p_value / 2 < 0.05
+
 
 def page(app: gr.Blocks, dashboard: Dashboard) -> None:
     poll(app, dashboard, "compare", [gr.HTML(), gr.HTML(elem_id="scores"), gr.HTML(elem_id="answers")], render)
@@ -144,10 +149,14 @@ def _scores(request: PageRequest, sides: Sequence[Side], tasks: Sequence[Task]) 
         cells = [Cell(_html.task(*key), "", f"{key[1]} {key[2]}")]
         evaluations = [side.evaluations.get(key) for side in sides]
         passes = [request.reader.passes(evaluation.id) if evaluation else {} for evaluation in evaluations]
-        graded = any(e and is_graded(e, of_items.values()) for e, of_items in zip(evaluations, passes, strict=True))
-        for index, evaluation in enumerate(evaluations):
-            cells.append(number(headline(evaluation) if evaluation else None))
-            if index and evaluation is None:
+        scores = [headline(evaluation) if evaluation else None for evaluation in evaluations]
+        graded = any(
+            evaluation and is_graded(score.value if score else None, of_items.values())
+            for evaluation, score, of_items in zip(evaluations, scores, passes, strict=True)
+        )
+        for index, score in enumerate(scores):
+            cells.append(number(score))
+            if index and evaluations[index] is None:
                 cells.append(Cell(nothing()))
             elif index:
                 cells.append(Cell("graded") if graded else _flips_cell(count_flips(passes[0], passes[index])))
@@ -171,7 +180,10 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
     last = max(0, (len(matching) - 1) // PAGE_SIZE)
     index = min((request.number("page") or 1) - 1, last)
     graded = any(
-        is_graded(side.evaluations[task], (item.passed for item in items.values()))
+        is_graded(
+            score.value if (score := headline(side.evaluations[task])) else None,
+            (item.passed for item in items.values()),
+        )
         for side, items in zip(sides, by_key, strict=True)
         if items
     )
@@ -192,7 +204,7 @@ def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | Non
     columns = []
     for index, (side, item) in enumerate(zip(sides, items, strict=True)):
         pieces = diff_pieces(item.answer, answers[0] if index else answers[1]) if item else []
-        verdicts = instructions(item) if item else []
+        verdicts = instructions(item.verdicts) if item else []
         names = [(name, followed, bool(kind) and is_kind(name, kind)) for name, followed in verdicts]
         columns.append((side.checkpoint.reference, item, pieces, names))
     ids = ",".join(str(side.checkpoint.id) for side in sides)
@@ -207,11 +219,10 @@ def _flips_cell(flips: Flips) -> Cell:
     return Cell(_html.flips(flips, p), "number", f"-{flips.lost}/+{flips.gained} {p}")
 
 
-def is_graded(evaluation: Evaluation, passes: Iterable[bool | None]) -> bool:
-    """Whether the headline is another than the share of items that passed: of grades a test would see no losses."""
-    score, passed = headline(evaluation), [of_item for of_item in passes if of_item is not None]
-    share = sum(passed) / max(len(passed), 1)
-    return score is None or score.value is None or not math.isclose(share, score.value, abs_tol=1e-6)
+def is_graded(value: float | None, passes: Iterable[bool | None]) -> bool:
+    """Whether a headline is another than the share of items that passed: of grades a test would see no losses."""
+    passed = [of_item for of_item in passes if of_item is not None]
+    return value is None or not math.isclose(sum(passed) / max(len(passed), 1), value, abs_tol=1e-6)
 
 
 def count_flips(before: Mapping[str, bool | None], after: Mapping[str, bool | None]) -> Flips:
@@ -220,10 +231,9 @@ def count_flips(before: Mapping[str, bool | None], after: Mapping[str, bool | No
     return Flips(len(pairs), lost, gained)
 
 
-def instructions(item: Item) -> list[tuple[str, bool]]:
+def instructions(verdicts: object) -> list[tuple[str, bool]]:
     """Each instruction of a prompt and whether the answer follows it. Empty for other tasks."""
-    verdicts = item.verdicts if isinstance(item.verdicts, dict) else {}
-    names, followed = verdicts.get("instructions"), verdicts.get("strict")
+    names, followed = map(verdicts.get, ("instructions", "strict")) if isinstance(verdicts, dict) else (None, None)
     if not isinstance(names, list) or not isinstance(followed, list):
         return []
     return [(str(name), bool(yes)) for name, yes in zip(names, followed, strict=False)]
@@ -231,7 +241,7 @@ def instructions(item: Item) -> list[tuple[str, bool]]:
 
 def kinds_of(items: Sequence[Item]) -> list[str]:
     """All kinds of instructions and their families: `startend:quotation` and `startend`."""
-    kinds = {kind for item in items for kind, _ in instructions(item)}
+    kinds = {kind for item in items for kind, _ in instructions(item.verdicts)}
     return sorted(kinds | {kind.partition(":")[0] for kind in kinds})
 
 
@@ -252,7 +262,7 @@ def diff_pieces(text: str, other: str) -> list[tuple[str, bool]]:
 def matches_filter(items: Sequence[Item | None], kind: str, text: str, show: str) -> bool:
     """Whether a row of answers passes the filters of the page. The first is compared with the others."""
     answered = [item for item in items if item is not None]
-    if kind and not any(is_kind(name, kind) for item in answered for name, _ in instructions(item)):
+    if kind and not any(is_kind(name, kind) for item in answered for name, _ in instructions(item.verdicts)):
         return False
     if text and not any(text.lower() in f"{item.prompt}\n{item.answer}".lower() for item in answered):
         return False

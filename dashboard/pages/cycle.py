@@ -14,6 +14,7 @@ from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, Task, earlier_bound
 from dashboard.pages.forms import note_form, notes_card, promotion_form
 from dashboard.pages.overview import verdict
 from dashboard.pages.repaired_models import no_cycle
+from dashboard.pages.shared_items import changes_by_kind, on_shared_items
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.figure import NAMES, Axis
 from dashboard.ui.charts.runs import RunCurves, curves, meanings
@@ -160,9 +161,9 @@ def results(
     evaluations = _latest_evaluations(reader, cycle)
     return [
         attempts(stages, decisions, cycle),
-        measurements(evaluations, cycle),
+        measurements(reader, evaluations, cycle),
         earlier_knowledge(evaluations, cycle, cycles),
-        instruction_kinds(evaluations, cycle),
+        instruction_kinds(reader, evaluations, cycle),
     ]
 
 
@@ -216,7 +217,7 @@ def _latest_evaluations(reader: Reader, cycle: Cycle) -> Evaluations:
     }
 
 
-def measurements(evaluations: Evaluations, cycle: Cycle) -> Markup:
+def measurements(reader: Reader, evaluations: Evaluations, cycle: Cycle) -> Markup:
     """Every task that was measured, for each of the three checkpoints."""
     tasks = sorted({key for tasks in evaluations.values() for key in tasks if key[0] != EARLIER_KNOWLEDGE})
     if not tasks:
@@ -224,10 +225,17 @@ def measurements(evaluations: Evaluations, cycle: Cycle) -> Markup:
     rows = []
     for key in tasks:
         scores = [headline(evaluation) if (evaluation := evaluations[stage].get(key)) else None for stage in STAGES]
-        ends = [score.value if score else None for score in scores[1:]]
+        shared = on_shared_items(reader, [summaries.level_of(score) for score in scores[1:]])
         suite, task, data = key
         name = Cell(_html.task(task, data))
-        rows.append([name, Cell(suite), *(number(score) for score in scores), Cell(change(*ends) or nothing())])
+        rows.append(
+            [
+                name,
+                Cell(suite),
+                *(number(score) for score in scores),
+                Cell(change(*shared.values) if shared else nothing()),
+            ]
+        )
     columns = ["Task", "Suite", *STAGES.values(), "Change by distillation"]
     return card("Evaluations", table("All evaluations", columns, rows, save=f"measured-cycle-{cycle.number}"))
 
@@ -262,12 +270,20 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
     )
 
 
-def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
+def instruction_kinds(reader: Reader, evaluations: Evaluations, cycle: Cycle) -> Markup:
     """What was forgotten and what was recovered, by kind of instruction; the largest loss first."""
     shares = {stage: _strict_by_kind(tasks) for stage, tasks in evaluations.items()}
     tasks = {kind: key for key, its in evaluations["damaged"].items() for kind in _strict_by_kind({key: its})}
+    by_midtraining, since_clean = (
+        {
+            (key, kind): difference
+            for key in set(tasks.values())
+            for kind, difference in changes_by_kind(reader, *(evaluations[side].get(key) for side in sides)).items()
+        }
+        for sides in (("clean", "damaged"), ("clean", "recovered"))
+    )
     rows = []
-    for kind in sorted(shares["damaged"], key=lambda kind: shares["damaged"][kind] - shares["clean"].get(kind, 0)):
+    for kind in sorted(tasks, key=lambda kind: by_midtraining.get((tasks[kind], kind), 1.0)):
         values = {stage: shares[stage].get(kind) for stage in STAGES}
         bars = [
             Cell(nothing() if value is None else _html.share_bar(value, stage), "share", value)
@@ -275,12 +291,13 @@ def instruction_kinds(evaluations: Evaluations, cycle: Cycle) -> Markup:
         ]
         ends = {"a": cycle.clean.checkpoint_id, "b": cycle.recovered.checkpoint_id}
         name = link("compare", bdi(kind, 80), **ends, task=summaries.task_name(tasks[kind]), kind=kind)
-        rows.append([Cell(name), *bars, Cell(change(values["clean"], values["recovered"]) or nothing())])
+        rows.append([Cell(name), *bars, Cell(change(0.0, since_clean.get((tasks[kind], kind))) or nothing())])
     if not rows:
         return Markup()
     columns = ["Instruction", *STAGES.values(), "Change from clean"]
+    note = "Largest loss first. Losses and changes are on the prompts that both checkpoints answered."
     content = table("By kind of instruction", columns, rows, save=f"kinds-cycle-{cycle.number}")
-    return card("Forgotten and recovered, by kind of instruction", content, "Largest loss first.")
+    return card("Forgotten and recovered, by kind of instruction", content, note)
 
 
 def settings(runs: Sequence[Run], cycle: Cycle, previous: Cycle | None) -> Markup:

@@ -134,11 +134,14 @@ def _drift(stage: Stage, drift: Mapping[int, Mapping[str, Score]]) -> dict[str, 
 
 
 def _levels(scores: Mapping[str, Headline | None] | Mapping[str, Score]) -> dict[str, Level]:
-    return {
-        name: Level(score.value, score.low, score.high)
-        for name, score in scores.items()
-        if score is not None and score.value is not None
-    }
+    return {name: level for name, score in scores.items() if (level := level_of(score))}
+
+
+def level_of(score: Headline | Score | None) -> Level | None:
+    if score is None or score.value is None:
+        return None
+    evaluation = score.evaluation if isinstance(score, Headline) else score.evaluation_id
+    return Level(score.value, score.low, score.high, score.n, evaluation)
 
 
 def task_name(task: Task) -> str:

@@ -7,9 +7,11 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
+from dashboard.pages.compare import count_flips
 from dashboard.pages.cycle_list import cycle_table
 from dashboard.pages.cycle_summary import against_gate, outcome_text
 from dashboard.pages.repaired_models import repair_sections
+from dashboard.pages.shared_items import on_shared_items
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Mark, Trail, over_time, plane
 from dashboard.ui.charts.figure import Axis
@@ -85,7 +87,7 @@ def summary(
     cycle_runs = [run for run in runs if run.cycle == cycle.number]
     cost = summaries.cost(cycle, runs, metrics.work_seconds(cycle_runs))
     current, promotions = reader.current(project.id), reader.promotions(project.id)
-    numbers = _tiles(cycle, trail, cost, current, promotions, count_forgotten(reader, cycle))
+    numbers = _tiles(reader, cycle, trail, cost, current, promotions)
     return join([verdict(cycle, trail, clean, runs, promotions, is_last), previous, numbers])
 
 
@@ -147,13 +149,14 @@ def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
 
 
 def _tiles(
+    reader: Reader,
     cycle: Cycle,
     trail: Trail,
     cost: summaries.Cost,
     current: Checkpoint | None,
     promotions: Sequence[Promotion],
-    forgotten: tuple[int, int] | None,
 ) -> Markup:
+    forgotten = count_forgotten(reader, cycle)
     decisions = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
     promotion = next(decisions, None)
     origin = join([f"promoted {clock(promotion.at)} by ", bdi(promotion.who, 40)]) if promotion else "the clean model"
@@ -162,8 +165,8 @@ def _tiles(
     lost = (forgotten[0], f"of the {forgotten[1]} prompts the clean model followed") if forgotten else _NOT_MEASURED
     steps = ", ".join(f"{count} steps of {stage}" for stage, count in cost.steps.items())
     work = f"{steps}, and evaluations" if steps else "no training yet"
-    regained = recovery_tile(trail, "behaviour", "of the {:.3f} instruction following lost in mid-training")
-    retained = recovery_tile(trail, "knowledge", "of the {:.3f} gained in mid-training")
+    regained = recovery_tile(reader, trail, "behaviour", "of the {:.3f} instruction following lost in mid-training")
+    retained = recovery_tile(reader, trail, "knowledge", "of the {:.3f} gained in mid-training")
     return tiles(
         [
             ("Current checkpoint", name, origin),
@@ -198,19 +201,24 @@ def _scale(cycle: Cycle) -> Markup:
     return _html.scale(stages, " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]])))
 
 
-def recovery_tile(trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
+def recovery_tile(reader: Reader, trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
     """How much distillation recovered of the behaviour that mid-training cost, or left of the knowledge it added."""
-    start, middle, end = (mark.level(axis) if mark else None for mark in (trail.start, trail.damaged, trail.recovered))
-    if start is None or middle is None or end is None:
+    levels = [mark.level(axis) if mark else None for mark in (trail.start, trail.damaged, trail.recovered)]
+    if None in levels:
         return _NOT_MEASURED
+    if (shared := on_shared_items(reader, levels)) is None:
+        return "–", "not measured on the same items"
+    start, middle, end = shared.values
+    note += f", on the {shared.n:,} items that all three answered" if shared.n else ""
     if axis == "knowledge":
-        gained = middle.value - start.value
+        gained = middle - start
         if gained <= 0:
             return "–", "mid-training added nothing"
-        return percent((end.value - start.value) / gained), note.format(gained)
-    lost = start.value - middle.value
+        return percent((end - start) / gained), note.format(gained)
+    lost = start - middle
     if lost <= 0:
         return "nothing lost", "by mid-training"
-    if start.low is not None and middle.value > start.low:
+    low = levels[0].low if levels[0] else None
+    if not count_flips(*shared.passes[:2]).shows_loss if shared.passes else low is not None and middle > low:
         return "–", f"{lost:.3f} lost, within the confidence interval"
-    return percent((end.value - middle.value) / lost), note.format(lost)
+    return percent((end - middle) / lost), note.format(lost)

@@ -59,4 +59,4 @@ def test_rows_are_filtered():
 
 def test_verdicts_of_an_unknown_shape_are_no_instructions():
     for verdicts in (None, [True], {"strict": [True]}, {"instructions": "a", "strict": [True]}):
-        assert instructions(Item(verdicts=verdicts)) == []
+        assert instructions(verdicts) == []

@@ -83,21 +83,6 @@ def test_key_numbers(reader):
     assert "40 steps of mid-training, 40 steps of distillation" in top
 
 
-def test_where_nothing_was_lost_or_learned_nothing_is_recovered_or_kept():
-    start, better, end = (Mark("", {"behaviour": Level(value)}) for value in (0.91, 0.92, 0.918))
-    trail = Trail(1, "promoted", start, better, end)
-    assert overview.recovery_tile(trail, "behaviour", "of {}") == ("nothing lost", "by mid-training")
-    little = Trail(
-        1, "promoted", Mark("", {"behaviour": Level(0.908, 0.895, 0.92)}), Mark("", {"behaviour": Level(0.907)}), end
-    )
-    assert overview.recovery_tile(little, "behaviour", "of {}") == ("–", "0.001 lost, within the confidence interval")
-    equal = Trail(1, "promoted", start, start, end)
-    assert overview.recovery_tile(equal, "behaviour", "of {}") == ("nothing lost", "by mid-training")
-    start, lower, end = (Mark("", {"knowledge": Level(value)}) for value in (0.5, 0.4, 0.45))
-    untaught = Trail(1, "rejected", start, lower, end)
-    assert overview.recovery_tile(untaught, "knowledge", "of {}") == ("–", "mid-training added nothing")
-
-
 def test_the_table_has_every_cycle_the_newest_first(reader):
     assert re.findall(r">Cycle (\d+)</a></th>", refreshed(reader)[-1]) == ["3", "2", "1"]
 

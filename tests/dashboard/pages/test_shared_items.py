@@ -1,0 +1,123 @@
+"""Stages that were measured on different numbers of prompts are compared on those that all of them answered."""
+
+import re
+from html import unescape
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dashboard.pages import cycle, overview
+from dashboard.pages import cycle_summary as summaries
+from dashboard.pages.compare import Flips
+from db.queries import Reader
+from db.tracker import Tracker
+from evals.results import Metric
+from evals.stats.paired_comparison import paired_test
+from tests.dashboard.page_requests import page_html
+
+CLEAN = [index % (5 if index < 200 else 4) == 0 for index in range(2000)]  # the first are harder
+TASKS = {"behaviour": ("ifeval", "prompt_level_strict_acc"), "knowledge": ("closed_book", "match")}
+
+
+def measured(suite: str, passes: list[bool], value: float | None = None) -> dict:
+    task, metric = TASKS[suite]
+    score = Metric.from_passes(passes).to_json()
+    items = [
+        {"key": str(index), "prompt": f"q{index}", "answer": "a", "passed": passed,
+         "verdicts": {"instructions": [("a:b", "c:d")[index % 2]], "strict": [passed]}}
+        for index, passed in enumerate(passes)
+    ]  # fmt: skip
+    metrics = {metric: score if value is None else score | {"value": value}}
+    metrics |= {
+        f"strict/{kind}": Metric.from_passes(passes[start::2]).to_json() for start, kind in enumerate(["a:b", "c:d"])
+    }
+    return {
+        "task": task,
+        "suite": suite,
+        "data": "lab",
+        "seconds": 1,
+        "settings": {},
+        "metrics": metrics,
+        "items": items,
+    }
+
+
+def stages(tracker: Tracker, suite: str, *of_stages: list[bool], values: tuple = (None, None, None)) -> None:
+    project = tracker.project("x", "/x", "b")
+    checkpoint, opened = tracker.checkpoint(project, "base", "/b"), tracker.open_cycle(project)
+    kinds = {"base": "eval", "midtrained": "midtrain", "recovered": "distill"}
+    for (role, kind), passes, value in zip(kinds.items(), of_stages, values, strict=True):
+        run = tracker.start_run(project, kind, opened.id)
+        if role != "base":
+            checkpoint = tracker.checkpoint(project, role, role, parent=checkpoint, run=run, cycle=opened.id)
+        tracker.evaluation(checkpoint, run, measured(suite, passes, value))
+        tracker.finish_run(run, "done")
+
+
+def tile(reader: Reader, suite: str = "behaviour") -> tuple[str, str]:
+    (trail,) = summaries.trails(reader.cycles(1), reader.stages(1))
+    return overview.recovery_tile(reader, trail, suite, "of {:.3f}")
+
+
+def text(page, reader: Reader) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page_html(page, reader))).split())
+
+
+def test_nothing_is_lost_where_no_answer_changed(tracker, written):
+    stages(tracker, "behaviour", CLEAN, CLEAN[:200], CLEAN[:800])
+    assert tile(written) == ("nothing lost", "by mid-training")
+    shown = text(cycle, written)
+    assert re.search(r"ifeval lab behaviour .* \+0\.000 ", shown[shown.index("Change by distillation") :])
+    kinds = shown[shown.index("Change from clean") :]
+    assert re.findall(r"[+−]\d\.\d{3}", kinds.partition("Settings")[0]) == ["+0.000", "+0.000"]
+
+
+def test_a_loss_is_of_the_items_that_all_answered(tracker, written):
+    half = [passed and index % 2 == 1 for index, passed in enumerate(CLEAN[:200])]
+    stages(tracker, "behaviour", CLEAN, half, CLEAN[:800])
+    assert tile(written) == (
+        "100 %", f"of {(sum(CLEAN[:200]) - sum(half)) / 200:.3f}, on the 200 items that all three answered"
+    )  # fmt: skip
+    shown = text(cycle, written)
+    kinds = shown[shown.index("Change from clean") :]
+    assert kinds.index("a:b") < kinds.index("c:d"), "all of the first kind were lost"
+
+
+def test_a_difference_that_may_be_chance_is_no_loss(tracker, written):
+    lost = list(CLEAN)
+    lost[CLEAN.index(True)] = False
+    stages(tracker, "behaviour", CLEAN, lost, CLEAN)
+    assert tile(written) == ("–", "0.001 lost, within the confidence interval")
+
+
+def test_of_grades_the_interval_of_the_start_decides(tracker, written):
+    stages(tracker, "behaviour", *[CLEAN[:100]] * 3, values=(0.9, 0.1, 0.5))
+    assert tile(written) == ("50 %", "of 0.800")
+
+
+def test_stages_without_a_common_item_are_not_compared(tracker, written):
+    stages(tracker, "behaviour", CLEAN, CLEAN[:200], CLEAN[:100], values=(0.9, 0.1, 0.5))
+    assert tile(written) == ("–", "not measured on the same items")
+
+
+def test_where_nothing_was_learned_nothing_is_kept(tracker, written):
+    stages(tracker, "knowledge", [True, True], [True, False], [True, True])
+    assert tile(written, "knowledge") == ("–", "mid-training added nothing")
+
+
+@given(lost=st.integers(0, 40), gained=st.integers(0, 40))
+def test_a_loss_is_shown_where_the_paired_interval_excludes_none(lost, gained):
+    flips = Flips(200, lost, gained)
+    assume(abs(flips.p_value / 2 - 0.05) > 0.003)
+    before = {str(key): key < lost for key in range(200)}
+    after = {str(key): lost <= key < lost + gained for key in range(200)}
+    assert flips.shows_loss == (paired_test(before, after).high < 0)
+
+
+@pytest.mark.parametrize("other", ["public", "lab"])
+def test_equal_keys_of_other_data_are_other_items(tracker, written, other):
+    stages(tracker, "behaviour", CLEAN, CLEAN, CLEAN)
+    damaged = written.stages(1)[1].checkpoint
+    tracker.evaluation(damaged.id, damaged.run_id, measured("behaviour", [False] * 2000) | {"data": other})
+    assert tile(written)[0] == ("–" if other == "public" else "100 %")
