@@ -3,7 +3,9 @@
 import difflib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -40,8 +42,10 @@ MAX_SUGGESTIONS = 4  # checkpoints to evaluate
 CYCLE_COMMAND = "recover cycle --docs ./corpus"
 SHOW = [("", "all items"), ("flipped", "flipped"), ("lost", "lost: passed, then failed"), ("gained", "gained")]
 _html = load("compare.html")
+Pieces = list[tuple[str, bool]]
 
 MAX_DIFF_LENGTH = 6_000  # characters: a word-by-word comparison of longer texts is slow
+MAX_EQUAL_PAIRS = 60_000  # of a word of one text with one of the other: so is that of texts that repeat themselves
 
 
 class Side(NamedTuple):
@@ -201,9 +205,9 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
 def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | None], kind: str, graded: bool) -> Markup:
     prompt = next(item.prompt for item in items if item is not None)
     answers = [item.answer if item else "" for item in items]
+    (first, second), *others = (diff_pieces(answers[0], answer) for answer in answers[1:])
     columns = []
-    for index, (side, item) in enumerate(zip(sides, items, strict=True)):
-        pieces = diff_pieces(item.answer, answers[0] if index else answers[1]) if item else []
+    for side, item, pieces in zip(sides, items, [first, second, *(pieces for _, pieces in others)], strict=True):
         verdicts = instructions(item.verdicts) if item else []
         names = [(name, followed, bool(kind) and is_kind(name, kind)) for name, followed in verdicts]
         columns.append((side.checkpoint.reference, item, pieces, names))
@@ -249,14 +253,37 @@ def is_kind(name: str, kind: str) -> bool:
     return name == kind or name.startswith(f"{kind}:")
 
 
-def diff_pieces(text: str, other: str) -> list[tuple[str, bool]]:
-    """The text in pieces, each with whether `other` differs from it there."""
+def diff_pieces(text: str, other: str) -> tuple[Pieces, Pieces]:
+    """Each text in pieces, each with whether the other differs from it there."""
     if max(len(text), len(other)) > MAX_DIFF_LENGTH:
-        return [(text[:MAX_DIFF_LENGTH] + ("…" if len(text) > MAX_DIFF_LENGTH else ""), False)]
-    words = _words(text)
-    matcher = difflib.SequenceMatcher(None, words, _words(other), autojunk=False)
-    pieces = [("".join(words[start:end]), tag != "equal") for tag, start, end, *_ in matcher.get_opcodes()]
-    return [(piece, differs) for piece, differs in pieces if piece]
+        return _whole(text), _whole(other)
+    words = _words(text), _words(other)
+    before = _common(*words)
+    after = _common(*(side[before:][::-1] for side in words))
+    middle = [side[before : len(side) - after] for side in words]
+    counts, others = map(Counter, middle)
+    if sum(count * others[word] for word, count in counts.items()) > MAX_EQUAL_PAIRS:
+        return _whole(text), _whole(other)
+    changes = difflib.SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
+    head, tail = words[0][:before], words[0][len(words[0]) - after :]
+    first, second = (
+        [(head, False), *((part[code[at] : code[at + 1]], code[0] != "equal") for code in changes), (tail, False)]
+        for part, at in zip(middle, (1, 3), strict=True)
+    )
+    return _joined(first), _joined(second)
+
+
+def _common(words: Sequence[str], others: Sequence[str]) -> int:
+    """How many words at their beginning are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words, others, strict=False)))
+
+
+def _joined(parts: Iterable[tuple[Sequence[str], bool]]) -> Pieces:
+    return [("".join(part), differs) for part, differs in parts if part]
+
+
+def _whole(text: str) -> Pieces:
+    return [(text[:MAX_DIFF_LENGTH] + ("…" if len(text) > MAX_DIFF_LENGTH else ""), False)]
 
 
 def matches_filter(items: Sequence[Item | None], kind: str, text: str, show: str) -> bool:
@@ -276,4 +303,4 @@ def matches_filter(items: Sequence[Item | None], kind: str, text: str, show: str
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"\s+|\w+|[^\w\s]", text)
+    return re.findall(r"(?:\w+|[^\w\s]) ?|\s+", text)  # the spaces by themselves would be equal pairs without end

@@ -43,6 +43,7 @@ def changes_by_kind(reader: Reader, before: Evaluation | None, after: Evaluation
 
 def _followed(verdicts: Sequence[object]) -> Mapping[str, float]:
     by_kind: dict[str, list[bool]] = {}
-    for kind, followed in (pair for of_item in verdicts for pair in instructions(of_item)):
-        by_kind.setdefault(kind, []).append(followed)
+    for name, followed in (pair for of_item in verdicts for pair in instructions(of_item)):
+        for kind in {name, name.partition(":")[0]}:
+            by_kind.setdefault(kind, []).append(followed)
     return {kind: sum(of) / len(of) for kind, of in by_kind.items()}

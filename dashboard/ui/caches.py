@@ -36,7 +36,8 @@ class ViewCache:
                 self._entries.popitem(last=False)
         with entry.lock:
             if entry.value is None or time.monotonic() - entry.value[0] >= self._max_age:
-                entry.value = time.monotonic(), compute()
+                value = compute()  # the time is taken afterwards: a slow page would be old when it is ready
+                entry.value = time.monotonic(), value
             return entry.value[1]
 
 

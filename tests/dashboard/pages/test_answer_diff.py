@@ -35,13 +35,29 @@ def test_the_p_value_is_that_of_the_gate(lost, gained):
 
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_the_pieces_of_a_difference_are_the_whole_text(text, other):
-    assert "".join(piece for piece, _ in diff_pieces(text, other)) == text
-    assert not any(differs for _, differs in diff_pieces(text, text))
+    pieces = diff_pieces(text, other)
+    assert ["".join(piece for piece, _ in side) for side in pieces] == [text, other]
+    same = [[piece for piece in side if not piece[1]] for side in pieces]
+    assert "".join(piece for piece, _ in same[0]) == "".join(piece for piece, _ in same[1])
+    assert not any(differs for side in diff_pieces(text, text) for _, differs in side)
 
 
 def test_only_differing_words_are_marked():
-    assert diff_pieces("Paris is big.", "Paris is small.") == [("Paris is ", False), ("big", True), (".", False)]
-    assert diff_pieces("x" * (MAX_DIFF_LENGTH + 1), "y") == [("x" * MAX_DIFF_LENGTH + "…", False)], "too long"
+    big, small = ([("Paris is ", False), (size, True), (".", False)] for size in ("big", "small"))
+    assert diff_pieces("Paris is big.", "Paris is small.") == (big, small)
+    too_long = diff_pieces("x" * (MAX_DIFF_LENGTH + 1), "y")
+    assert too_long == ([("x" * MAX_DIFF_LENGTH + "…", False)], [("y", False)])
+
+
+def test_of_texts_that_repeat_themselves_no_words_are_marked(monkeypatch):
+    paris, lyon = (f"The capital of France is {city}. " * 160 for city in ("Paris", "Lyon"))
+    monkeypatch.setattr("difflib.SequenceMatcher", None)  # it would take seconds
+    assert diff_pieces(paris, lyon) == ([(paris, False)], [(lyon, False)])
+
+
+def test_loops_that_differ_in_their_ends_are_compared():
+    loop = "The capital of France is Paris. " * 160
+    assert diff_pieces(loop + "Yes", loop + "No") == ([(loop, False), ("Yes", True)], [(loop, False), ("No", True)])
 
 
 def test_rows_are_filtered():

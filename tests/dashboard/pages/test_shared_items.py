@@ -25,13 +25,11 @@ def measured(suite: str, passes: list[bool], value: float | None = None) -> dict
     score = Metric.from_passes(passes).to_json()
     items = [
         {"key": str(index), "prompt": f"q{index}", "answer": "a", "passed": passed,
-         "verdicts": {"instructions": [("a:b", "c:d")[index % 2]], "strict": [passed]}}
+         "verdicts": {"instructions": [("alpha:b", "gamma:d")[index % 2]], "strict": [passed]}}
         for index, passed in enumerate(passes)
     ]  # fmt: skip
     metrics = {metric: score if value is None else score | {"value": value}}
-    metrics |= {
-        f"strict/{kind}": Metric.from_passes(passes[start::2]).to_json() for start, kind in enumerate(["a:b", "c:d"])
-    }
+    metrics |= {f"strict/{kind}": Metric.from_passes(passes[start::2]).to_json() for start, kind in enumerate(["alpha", "gamma"])}
     return {
         "task": task,
         "suite": suite,
@@ -81,7 +79,7 @@ def test_a_loss_is_of_the_items_that_all_answered(tracker, written):
     )  # fmt: skip
     shown = text(cycle, written)
     kinds = shown[shown.index("Change from clean") :]
-    assert kinds.index("a:b") < kinds.index("c:d"), "all of the first kind were lost"
+    assert kinds.index("alpha") < kinds.index("gamma"), "all of the first kind were lost"
 
 
 def test_a_difference_that_may_be_chance_is_no_loss(tracker, written):

@@ -15,6 +15,18 @@ def test_a_value_is_reused_until_it_is_old():
     assert [brief.get("a", lambda: next(values)) for _ in range(2)] == [2, 3]
 
 
+def test_a_value_that_took_long_is_new_when_it_is_ready(monkeypatch):
+    now, values = [0.0], iter(range(10))
+    monkeypatch.setattr("dashboard.ui.caches.time.monotonic", lambda: now[0])
+    cache = ViewCache(max_age=30.0)
+
+    def slow():
+        now[0] += 100.0
+        return next(values)
+
+    assert [cache.get("a", slow) for _ in range(2)] == [0, 0]
+
+
 def test_concurrent_requests_wait_for_the_first():
     cache, calls = ViewCache(), []
     started, may_finish = threading.Event(), threading.Event()
