@@ -28,7 +28,10 @@ ITEMS = {
     "earlier": "questions about earlier documents",
     "retention": "items on what it knew before",
 }
-ITEMS_BY_TASK = {"cloze": "names and numbers from the documents"}  # where nobody wrote questions
+ITEMS_BY_TASK = {  # where nobody wrote questions
+    "cloze": "names and numbers from the documents",
+    "answers": "answers of the conversations (likelihood)",
+}
 MAX_CYCLES = 12  # in the table; a link leads to the others
 _html = load("overview.html")
 
@@ -100,7 +103,7 @@ def verdict(
     is_last: bool = True,
 ) -> Markup:
     running = [run for run in runs if run.status == "running" and (run.cycle == cycle.number or not run.stale)]
-    details = [summaries.measures(cycle, trail, clean), _scale(cycle)]
+    details = [summaries.measures(cycle, trail, clean), _scale(cycle, trail)]
     details.append(against_gate(decisions, cycle.recovered.checkpoint))
     details += [_html.run_status(run, STAGE_NAMES[run.kind]) for run in running]
     if cycle.status != "promoted" and all(run.stale for run in running):
@@ -190,15 +193,23 @@ def _retained_tile(trail: Trail, cycle: Cycle) -> tuple[str, str]:
     return percent(last.value / clean.value), f"{last.value:.3f} of the clean model's {clean.value:.3f}"
 
 
-def _scale(cycle: Cycle) -> Markup:
-    """What the values in the title are."""
+def _scale(cycle: Cycle, trail: Trail) -> Markup:
+    """What the values in the title are, and of how many items each where the checkpoints answered different numbers."""
     latest = (cycle.recovered if cycle.recovered.scores else cycle.damaged).scores
     scores = {measure: latest[measure] for measure in MEASURES if measure in latest}
     if not scores:
         return Markup()
-    counts = [f"{score.n:,} {ITEMS_BY_TASK.get(score.task, ITEMS[axis])}" for axis, score in scores.items()]
+    likelihoods: list[str] = []
+    counts: list[str] = []
+    for measure, score in scores.items():
+        asked = [f"{level.n:,}" for mark in trail.marks if (level := mark.level(measure))]
+        number = " → ".join(asked) if len(set(asked)) > 1 else f"{score.n:,}"
+        (likelihoods if score.task == "answers" else counts).append(
+            f"{number} {ITEMS_BY_TASK.get(score.task, ITEMS[measure])}"
+        )
     stages = "Before → after mid-training" + (" → after distillation" if cycle.recovered.scores else "")
-    return _html.scale(stages, " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]])))
+    shares = " and ".join(filter(None, [", ".join(counts[:-1]), *counts[-1:]]))
+    return _html.scale("; ".join(filter(None, [stages, shares and f"shares of {shares}", *likelihoods])))
 
 
 def recovery_tile(reader: Reader, trail: Trail, axis: Axis, note: str) -> tuple[str, str]:

@@ -229,6 +229,19 @@ def test_gaps_in_passages_are_not_called_questions(tracker, written):
     assert "questions about the documents" not in top.partition("Last finished")[0]
 
 
+def test_a_likelihood_of_answers_is_no_share_of_questions(tracker, written):
+    seeded = seed(tracker, cycles=1)
+    answers = result("knowledge", 0.5, random.Random(0)) | {"task": "answers"}
+    answers["metrics"] = {"likelihood": answers["metrics"]["match"]}
+    cycle = tracker.open_cycle(seeded.project)
+    checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=cycle.id)
+    tracker.evaluation(checkpoint, None, answers)
+    assert "mid-training; 40 answers of the conversations (likelihood)." in refreshed(written)[1]
+    tracker.evaluation(checkpoint, None, result("behaviour", 0.5, random.Random(0), n=20))
+    scale = "shares of 40 → 20 instruction prompts; 40 answers of the conversations (likelihood)."
+    assert scale in refreshed(written)[1]
+
+
 @pytest.mark.parametrize("end", ["interrupted", "failed", None])
 def test_a_stopped_cycle_names_the_command_that_resumes_it(tracker, written, monkeypatch, end):
     seeded = seed(tracker, cycles=1)
