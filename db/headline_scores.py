@@ -31,6 +31,7 @@ POOLED = ("earlier", "retention")
 # Lower is better and it is not a share: it is measured on passages, and is never the headline of knowledge.
 BITS = "bits_per_byte"
 PROBE = "probe"  # the part of a suite's items that decides when a distillation ends
+IS_NO_PROBE = func.coalesce(type_coerce(Evaluation.settings, JSON)["part"].as_string(), "") != PROBE
 
 
 class SuiteScore(NamedTuple):
@@ -142,7 +143,6 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
 
     Bits per byte are left out of knowledge, as in the gate, and so are the items of probes, which no verdict is about.
     """
-    part = type_coerce(Evaluation.settings, JSON)["part"].as_string()
     is_headline = or_(*(and_(Evaluation.task == task, Score.metric == metric) for task, metric in HEADLINES.values()))
     order = (case((is_headline, 0), else_=1), Score.position, Score.metric)
     ranked = (
@@ -158,7 +158,7 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
         .outerjoin(Run, Run.id == Evaluation.run_id)
         .outerjoin(Cycle, Cycle.id == Run.cycle_id)
         .where(ranked.c.rank == 1, or_(Evaluation.suite != "knowledge", ranked.c.metric != BITS))
-        .where(func.coalesce(part, "") != PROBE)
+        .where(IS_NO_PROBE)
         .order_by(Evaluation.id)
     )
     return [

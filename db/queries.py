@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, aliased
 from db import RecordError
 from db.column_types import database_time
 from db.engine import reason
-from db.headline_scores import stage, suite_scores
+from db.headline_scores import IS_NO_PROBE, stage, suite_scores
 from db.tables import (
     GIVEN_UP,
     Checkpoint,
@@ -164,6 +164,12 @@ class Reader:
             )
             for cycle, documents in rows
         ]
+
+    def evaluated(self, project: int) -> set[int]:
+        """The checkpoints of a project with any evaluation that is no probe, be it of a public benchmark alone."""
+        chosen = select(Evaluation.checkpoint_id).join(Checkpoint).where(Checkpoint.project_id == project, IS_NO_PROBE)
+        with self._session() as session:
+            return set(session.scalars(chosen))
 
     def evaluations(self, checkpoint: int) -> list[Evaluation]:
         """All evaluations of a checkpoint with their scores and cycles, the oldest first."""

@@ -75,10 +75,11 @@ def page(app: gr.Blocks, dashboard: Dashboard) -> None:
 
 
 def render(request: PageRequest) -> list[Any]:
-    stages = request.reader.stages(request.project.id)
-    measured = [stage.checkpoint for stage in stages if stage.scores and stage.checkpoint]
+    reader, project = request.reader, request.project.id
+    checkpoints, evaluated = reader.checkpoints(project), reader.evaluated(project)
+    measured = [checkpoint for checkpoint in checkpoints if checkpoint.id in evaluated]
     sides = _sides(request, measured)
-    commands = _suggestions(request, measured, [s.checkpoint for s in stages if s.checkpoint and not s.scores])
+    commands = _suggestions(request, measured, [one for one in checkpoints if one.id not in evaluated])
     problem = _problem(measured, sides, commands)
     if problem and not measured:
         raise NotFound("Nothing to compare yet", *problem)
@@ -264,13 +265,11 @@ def diff_pieces(text: str, other: str) -> tuple[Pieces, Pieces]:
     counts, others = map(Counter, middle)
     if sum(count * others[word] for word, count in counts.items()) > MAX_EQUAL_PAIRS:
         return _whole(text), _whole(other)
-    changes = difflib.SequenceMatcher(None, *middle, autojunk=False).get_opcodes()
-    head, tail = words[0][:before], words[0][len(words[0]) - after :]
-    first, second = (
-        [(head, False), *((part[code[at] : code[at + 1]], code[0] != "equal") for code in changes), (tail, False)]
-        for part, at in zip(middle, (1, 3), strict=True)
-    )
-    return _joined(first), _joined(second)
+    changes = difflib.SequenceMatcher(None, middle[0], middle[1], autojunk=False).get_opcodes()
+    first = [(middle[0][start:end], tag != "equal") for tag, start, end, _, _ in changes]
+    second = [(middle[1][start:end], tag != "equal") for tag, _, _, start, end in changes]
+    head, tail = (words[0][:before], False), (words[0][len(words[0]) - after :], False)
+    return _joined([head, *first, tail]), _joined([head, *second, tail])
 
 
 def _common(words: Sequence[str], others: Sequence[str]) -> int:

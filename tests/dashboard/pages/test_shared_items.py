@@ -29,7 +29,10 @@ def measured(suite: str, passes: list[bool], value: float | None = None) -> dict
         for index, passed in enumerate(passes)
     ]  # fmt: skip
     metrics = {metric: score if value is None else score | {"value": value}}
-    metrics |= {f"strict/{kind}": Metric.from_passes(passes[start::2]).to_json() for start, kind in enumerate(["alpha", "gamma"])}
+    metrics |= {
+        f"strict/{kind}": Metric.from_passes(passes[start::2]).to_json()
+        for start, kind in enumerate(["alpha", "gamma"])
+    }
     return {
         "task": task,
         "suite": suite,
