@@ -21,7 +21,6 @@ from dashboard.ui.charts.runs import RunCurves, curves, meanings
 from dashboard.ui.html import (
     STAGE_NAMES,
     Cell,
-    ago,
     badge,
     bdi,
     card,
@@ -248,14 +247,20 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
     rows = []
     for task in sorted(tasks, key=lambda name: by_task[name].number if name in by_task else 0):
         earlier = by_task.get(task)
-        then = earlier.recovered.scores.get("knowledge") if earlier else None
         current = [evaluations[stage].get(tasks[task]) for stage in ("damaged", "recovered")]
-        scores = [then, *(headline(evaluation) if evaluation else None for evaluation in current)]
+        scores = [headline(evaluation) if evaluation else None for evaluation in current]
         bound = earlier_bounds(cycle).get(task.removeprefix("cycle:"), {})
+        before = bound.get("before")  # on the questions that were asked both times
+        then = (
+            score_cell(before)
+            if isinstance(before, int | float)
+            else number(earlier.recovered.scores.get("knowledge") if earlier else None)
+        )
         rows.append(
             [
                 Cell(link("cycle", f"Cycle {earlier.number}", number=earlier.number) if earlier else bdi(task, 60)),
                 Cell(bdi(documents_path(earlier, ""), 60) if earlier else "", "documents"),
+                then,
                 *(number(score) for score in scores),
                 score_cell(limit if isinstance(limit := bound.get("limit"), int | float) else None),
                 Cell(tick(status(bound)) if bound else nothing(), "", status(bound) if bound else ""),
@@ -366,7 +371,7 @@ def _end(run: Run) -> datetime:
 
 def _run_text(run: Run, metrics: RunMetrics) -> tuple[str, str]:
     times = summaries.step_times(metrics.series(run)) if run.kind in TARGETS else ""
-    heartbeat = f"last heartbeat {ago(run.heartbeat_at)}" if run.status == "running" else ""
+    heartbeat = f"last heartbeat {clock(run.heartbeat_at)}" if run.status == "running" else ""
     return f"{STAGE_NAMES[run.kind]}, {duration(_end(run) - run.started_at)}", " · ".join(
         filter(None, [times, heartbeat])
     )

@@ -12,7 +12,7 @@ from db.queries import Reader
 from db.tables import Run
 
 MAX_ENTRIES = 16
-MAX_AGE = 30.0  # seconds; times on a page such as "3 min ago" may be that old
+MAX_AGE = 30.0  # seconds
 
 
 class _Entry:

@@ -17,7 +17,6 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from dashboard.ui.charts.figure import Figure
-from db.column_types import now
 from db.tables import Headline, Score
 
 STAGE_NAMES = {"midtrain": "Mid-training", "distill": "Distillation", "eval": "Evaluation"}  # by kind of run
@@ -43,10 +42,6 @@ _NARROW = Markup(' data-narrow="{}"')
 
 def clock(at: datetime) -> str:
     return f"{at:%d %b %Y %H:%M} UTC"
-
-
-def ago(at: datetime) -> str:
-    return f"{duration(max(now() - at, timedelta()))} ago"
 
 
 def duration(time: timedelta) -> str:

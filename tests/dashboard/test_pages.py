@@ -166,6 +166,20 @@ def test_compare_says_what_to_do_with_one_checkpoint_or_none(tracker, written) -
     assert "recover eval" not in html
 
 
+def test_checkpoints_measured_by_a_public_benchmark_alone_are_compared(tracker, written) -> None:
+    project = tracker.project("bare", "/bare", "lab")
+    ends = [tracker.checkpoint(project, "base", "/base"), tracker.checkpoint(project, "external", "/ft")]
+    public = {"suite": "gsm8k", "task": "gsm8k", "data": "lm-eval"}
+    for checkpoint, part in zip(ends, ("probe", ""), strict=True):
+        measured = result("retention", 0.5, random.Random(0)) | public | {"settings": {"part": part}}
+        tracker.evaluation(checkpoint, None, measured)
+    assert "<pre><bdi>recover eval base</bdi></pre>" in page_html(compare, written), "probes alone do not count"
+    tracker.evaluation(ends[0], None, result("retention", 0.5, random.Random(0)) | public)
+    html = page_html(compare, written)
+    assert "Answers to gsm8k" in html
+    assert "recover eval" not in html
+
+
 def test_compare_shows_lost_items_and_their_p_value(reader: Reader, record) -> None:
     base, *_, last = (one.id for one in reader.checkpoints(1))
     html = page_html(compare, reader, f"?a={base}&b={last}&show=lost")
@@ -328,3 +342,16 @@ def test_knowledge_of_earlier_cycles_is_shown(tracker, written) -> None:
     for text in ("Cycle 1", "2026-q1", "0.900", "0.500", "0.750"):
         assert text in row
     assert "Knowledge of earlier cycles" not in page_html(cycle, written, "?number=1")
+    judged = {"passed": False, "value": 0.65, "limit": 0.665, "before": 0.7, "n": 20}
+    verdict = written.cycles(seeded.project)[1].verdict | {"earlier": {"1": judged}}
+    tracker.promote(seeded.project, seeded.cycles[1], seeded.recovered[1], "rejected", "gate", "ok", verdict)
+    row = page_html(cycle, written, "?number=2").partition("At the end of that cycle")[2].partition("</table>")[0]
+    assert "0.900" not in row, "of all questions, beside a limit on those asked both times"
+    assert "0.700" in row
+
+
+def test_the_last_heartbeat_has_its_time_of_day(tracker, written) -> None:
+    seeded = seed(tracker, cycles=2)
+    with under_way(tracker, seeded) as run:
+        at = written.run(run).heartbeat_at
+        assert f"last heartbeat {at:%d %b %Y %H:%M} UTC" in page_html(cycle, written), "an open page is not drawn again"
