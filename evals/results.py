@@ -113,7 +113,7 @@ class Result:
 
     @property
     def is_share(self) -> bool:
-        """Whether the headline is from 0 to 1, as a share of right answers is; bits per byte and perplexity are not."""
+        """Whether the headline is from 0 to 1, as a share of correct answers is; bits per byte and perplexity are none."""
         return "bits_per_byte" not in self.metrics and not self.headline.value > 1
 
     @property

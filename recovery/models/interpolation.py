@@ -84,7 +84,7 @@ def _full_weights(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     """A clean model whose head is tied to its embeddings has both names for them, so a student with a head of its own
     can move there; a student whose head is tied cannot move to two matrices."""
     ours = dict(student.model.named_parameters())
-    causal = load_causal(clean, "auto")  # half the memory in bfloat16, and the same numbers
+    causal = load_causal(clean, next(iter(ours.values())).dtype)
     theirs, distinct = dict(causal.named_parameters(remove_duplicate=False)), dict(causal.named_parameters())
     fits = ours.keys() <= theirs.keys() and distinct.keys() <= ours.keys()
     if not fits or not all(same_but_tokens(name, ours[name], theirs[name]) for name in ours):
