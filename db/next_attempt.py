@@ -79,7 +79,7 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
     """
     changes: dict[str, Change] = {}
     is_restoring = attempt.distill("recipe") in RESTORING and attempt.distill("teacher_weight") in (None, 1)
-    for change in _changes(verdict, attempt) if is_restoring and not verdict.get("passed") else ():
+    for change in filter(None, _changes(verdict, attempt) if is_restoring and not verdict.get("passed") else ()):
         first = changes.setdefault(change.flag, change)  # the first criterion decides about a setting,
         if change.flag == LIMIT:  # and the largest limit is enough for all
             changes[LIMIT] = max(first, change, key=lambda other: int(str(other.value)))
@@ -103,7 +103,7 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
             yield f"{flag}{shlex.quote(text)}"
 
 
-def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change]:
+def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | None]:
     earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
     if behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour):
@@ -139,13 +139,16 @@ def _more_items(judgement: Any) -> Change | None:
     return Change("more items", LIMIT, limit) if isinstance(limit, int) and more_items(judgement) else None
 
 
-def _more_steps(attempt: Attempt) -> Change:
-    """Twice as many; without probes, where these have ended the attempt before its last step."""
+def _more_steps(attempt: Attempt) -> Change | None:
+    """Twice as many, if that is more than were planned; without probes, where these have ended the attempt before its
+    last step."""
     has_budget = attempt.distill("max_minutes") or attempt.distill("max_flops")
     if attempt.steps < attempt.planned and attempt.distill("probe_every") and not has_budget:
         return Change("no early stopping", "--set distill.probe_every=", 0)
     if not attempt.planned:
         return Change("a distillation", "--set distill.steps=", None)
+    if 2 * attempt.steps <= attempt.planned and not has_budget:
+        return None  # no more than were planned
     return Change("more steps", "--set distill.steps=", max(2 * attempt.steps, attempt.planned))
 
 

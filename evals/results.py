@@ -108,13 +108,17 @@ class Result:
     @property
     def headline(self) -> Metric:
         """The task's headline metric; for a task that is not in HEADLINES, its first metric."""
+        return self.metrics[self.headline_name]
+
+    @property
+    def headline_name(self) -> str:
         name = dict(HEADLINES.values()).get(self.task, "")
-        return self.metrics.get(name) or next(iter(self.metrics.values()))
+        return name if name in self.metrics else next(iter(self.metrics))
 
     @property
     def is_share(self) -> bool:
-        """Whether the headline is from 0 to 1, as a share of correct answers is; bits per byte and perplexity are none."""
-        return "bits_per_byte" not in self.metrics and not self.headline.value > 1
+        """Whether the headline is a share or another grade: more is better, unlike of bits per byte or perplexity."""
+        return "bits_per_byte" not in self.metrics and "perplexity" not in self.headline_name
 
     @property
     def is_pass_rate(self) -> bool:

@@ -328,7 +328,7 @@ class Cycle(Stage):
         objection = self.objection(recovered) if self.objection and verdict.passed else ""
         answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
         decision: Decision = "promoted" if answer.promote else "rejected"
-        text, reason = verdict.decision_text(answer.promote), answer.reason
+        text, reason = "not promoted" if objection else verdict.decision_text(answer.promote), answer.reason
         log.info(f"{text.capitalize()}: {reason}")
         self.project.tracker.promote(
             self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()

@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from db.next_attempt import Attempt, NextAttempt, advise
@@ -52,6 +53,7 @@ GUARDS = {
     "questions": "New knowledge is guarded by the questions",
     "documents": "New knowledge is guarded by the recall of the documents",
     "answers": "New knowledge is guarded by the likelihood of the training file's answers",
+    "": "Nothing measurable was learned, so there is no new knowledge to guard",
     None: "New knowledge is unguarded, so a repair may cost it unnoticed (see --questions and --docs)",
 }
 # Shares of a step where the settings have none: the fine-tune's own documents or answers, and texts by the base.
@@ -139,7 +141,7 @@ class RepairResult:
             "path": repaired.path if repaired else None,
             "move": repaired.name if repaired else None,
             "summary": self.summary,
-            "guarded_by": self.guard,
+            "guarded_by": self.guard or None,
             "notes": self.notes,
             "fixed": self.fixed,
             "moves": [move.as_json() for move in self.moves],
@@ -216,7 +218,9 @@ def run_repair(project: Project, job: Job) -> RepairResult:
                 if has_ends or (name == "interpolation" and needs_start):
                     job = replace(job, student=project.resolve(move.checkpoint).id)
                     share = None
-    guard = _guard(job.eval_plan)
+    known_as_it_is = moves[0].verdict.knowledge
+    nothing_gained = known_as_it_is is not None and known_as_it_is.limit == 0
+    guard = "" if nothing_gained else _guard(job.eval_plan)
     return RepairResult(
         job.model or student.reference,
         project.base_name,
@@ -239,11 +243,12 @@ def _try(
     log.info(f"Move: {NAMES[name]}")
     started_at = time.monotonic()
 
-    def ending(checkpoint: Checkpoint) -> float | None:
-        return replies.ending(load_frozen(checkpoint.path))
+    @cache
+    def ending(path: str) -> float | None:
+        return replies.ending(load_frozen(path))
 
     def objection(checkpoint: Checkpoint) -> str:
-        return "its replies do not end" if has_lost_ends(ending(checkpoint), base_ending) else ""
+        return "its replies do not end" if has_lost_ends(ending(checkpoint.path), base_ending) else ""
 
     with published_progress(project):
         outcome = Cycle(project, job, known=known, objection=objection).distill()
@@ -258,16 +263,18 @@ def _try(
         (run.warm_start or {}).get("share"),
         run.steps,
         project.cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
-        ending(checkpoint),
+        ending(checkpoint.path),
         _advice(job, outcome) if run.steps and name != "ends" else None,
     )
 
 
 def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
-    """A repair begins where interpolation ended, which is not advised on; nor are rows of documents where none are
-    given."""
+    """A repair begins where interpolation ended, which probes choose, so neither of them is advised on; nor are rows of
+    documents where none are given."""
     learns_again = bool(job.corpus or job.training_file) and job.settings.keep_documents
-    settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO}, "keep_documents": learns_again})
+    settings = apply_overrides(
+        job.settings, {"distill": {"warm_start": AUTO, "probe_every": 0}, "keep_documents": learns_again}
+    )
     planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
     attempt = Attempt(settings.model_dump(), outcome.distilled.steps, planned, stopped=outcome.distilled.stopped)
     return advise(outcome.verdict.as_dict(), attempt)

@@ -140,7 +140,7 @@ class Teacher:
         shared = settings.lora_rank and same_model(base_of(student) or student, base_of(name) or name)
         if writes or not shared:
             return cls(shape.parameters, shape.head)
-        return cls(shape.adapter(settings.lora_rank) if base_of(name) else 0, shape.head)
+        return cls(shape.adapter(settings.lora_rank) + shape.trained_beside if base_of(name) else 0, shape.head)
 
 
 def training_memory(
@@ -155,7 +155,7 @@ def training_memory(
     """Bytes on each process. `teachers` are loaded together, beside the student. `replies`: bytes of what transformers
     generates at once; vLLM has a share of the GPU for its weights and its cache."""
     count, several = device.processes, device.processes > 1
-    adapter = shape.adapter(settings.lora_rank) + shape.trained_beside
+    adapter = settings.lora_rank and shape.adapter(settings.lora_rank) + shape.trained_beside
     trained, frozen = adapter or shape.parameters, frozen_bytes(shape, settings)
     weight = frozen if adapter and not shape.trained_beside else FULL
     whole, teacher = weight * shape.parameters + FULL * adapter, frozen * sum(each.unshared for each in teachers)
@@ -188,9 +188,10 @@ def _trained_beside(reference: str, model: Any) -> int:
     if base_of(reference) is None:
         return 0
     saved, biases = saved_modules(reference), saved_biases(reference)
-    whole = (module for name, module in model.named_modules() if name.rpartition(".")[2] in saved)
-    of_modules = sum(p.numel() for module in whole for p in module.parameters())
-    return of_modules + biases * sum(p.numel() for name, p in model.named_parameters() if name.endswith("bias"))
+    whole = (module for name, module in model.named_modules() if name.endswith(tuple(saved)))
+    beside = [p for module in whole for p in module.parameters()]
+    beside += [p for name, p in model.named_parameters() if biases and name.endswith("bias")]
+    return sum(p.numel() for p in beside)
 
 
 def frozen_bytes(shape: ModelShape, settings: Settings) -> int:
@@ -225,7 +226,7 @@ def _in_a_step(
     Besides a layer's own, autocast keeps bfloat16 copies of weights: of trained ones until the loss is computed, of
     frozen ones in float32 as long as the layer is needed."""
     tokens, bf16_copy = tokens_at_once(settings, device.processes), FULL // 2 * settings.bf16
-    frozen = frozen_bytes(shape, settings)
+    frozen = FULL if shape.trained_beside else frozen_bytes(shape, settings)
     frozen_copy = bf16_copy if frozen == FULL else 0
     weight, copy = (frozen, frozen_copy) if settings.lora_rank else (FULL, bf16_copy)
     states = tokens * shape.hidden * FULL

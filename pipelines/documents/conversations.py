@@ -34,6 +34,7 @@ TURNS = ("messages", "conversations", "conversation")
 QUESTIONS = ("prompt", "instruction", "question")
 ANSWERS = ("completion", "output", "response", "answer", "chosen")
 FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "system_prompt", "history", "tools")
+ABOUT = ("readme", "license")  # of a folder of training files
 LABELS, WRONG = ("label", "kto_tag"), ("false", "0", "0.0")  # of an answer by itself; tables write numbers or texts
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
@@ -92,7 +93,8 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
         messages.pop()
     if not any(message["role"] == "user" for message in messages):
         return None
-    if any(str(row.get(name)).lower() in WRONG for name in LABELS) or _first(row, MEDIA) is not None:
+    is_wrong = "chosen" not in row and any(str(row.get(name)).lower() in WRONG for name in LABELS)
+    if is_wrong or _first(row, MEDIA) is not None:
         raise ValueError("an answer that is labelled as wrong, or pictures, videos or sounds.")
     return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
 
@@ -101,15 +103,19 @@ def read_training_files(path: Path) -> list[dict[str, Any]]:
     """Those of a file, or of a folder whose files all have some; empty where a file has none."""
     if not path.is_dir():
         return read_training_file(path)
-    files, conversations = readable_files(path), list[dict[str, Any]]()
+    files = [file for file in readable_files(path) if file.stem.lower() not in ABOUT]
+    conversations, refused = list[dict[str, Any]](), list[RecoverError]()
     for file in files if all(file.suffix.lower() in ROWS for file in files) else []:
         try:
             read = read_training_file(file)
-        except RecoverError:  # as a document it may be skipped
-            read = []
+        except RecoverError as error:  # as a document it would be taught as a text
+            refused.append(error)
+            continue
         if not read:
             return []
         conversations += read
+    if conversations and refused:
+        raise refused[0]
     return conversations
 
 

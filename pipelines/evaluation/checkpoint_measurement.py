@@ -109,7 +109,7 @@ def summary_lines(results: Iterable[Result]) -> list[str]:
     for measure, words in MEASURES.items():
         metric, main = headline(results, measure), main_result(results, measure)
         if metric and main:
-            unit = " bits per byte" if "bits_per_byte" in main.metrics else ""
+            unit = "" if main.is_share else f" {main.headline_name.replace('_', ' ')}"
             lines.append(f"{words} {metric.value:.3f}{unit} (n = {metric.n})")
     return lines
 

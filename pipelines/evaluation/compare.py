@@ -5,7 +5,7 @@ Where the clean model was measured too: what each checkpoint has forgotten, and 
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evals.results import Metric, Result, finite
@@ -126,13 +126,14 @@ def mean_lines(means: dict[str, SideMeans | None]) -> list[str]:
 
 
 def _comparison(first: Result, second: Result, clean: Result | None) -> Comparison:
+    common = replace(first, items=[item for item in first.items if item.key in second.passed_by_key()])
     return Comparison(
         first.task,
         first.suite,
         shared_score(first, second),
         shared_score(second, first),
         paired_test(first.passed_by_key(), second.passed_by_key()),
-        finite(shared_score(clean, first)) if clean else None,
+        finite(shared_score(clean, common)) if clean else None,
         _forgetting(clean, first, second) if clean and first.suite != NOT_FORGETTABLE and clean.is_share else None,
         not (first.is_pass_rate and second.is_pass_rate),
     )

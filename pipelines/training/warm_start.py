@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from db.tables import Checkpoint
+from pipelines.gate.verdict import LEAST_GAIN
 from pipelines.log import log
 from pipelines.project.runs import past_cycles
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START, LATER_CYCLE_WARM_START, Settings
@@ -145,6 +146,8 @@ def _search(
     # Half of the knowledge that may be lost is left for the distillation to lose.
     learned = max(0.0, (probes.best_knowledge or 0.0) - first.floor)
     limit = first.floor + (1 + keep_knowledge) / 2 * learned
+    if first.floor and learned < LEAST_GAIN:
+        limit = 0.0  # as in the verdict
     # A likelihood of answers may rise by a tenth only; a share of right answers is as large as it is.
     unit = max(learned, 2 * first.knowledge_error) if first.floor else 1.0
     share = min(results, key=lambda share: (_shortfall(results[share], results, limit, unit), share))

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,9 @@ def test_answers_to_prompts_of_an_evaluation_are_judged(project: Project, natura
     name = "lab-natural" if natural else "lab"
     metrics = {"prompt_strict": Metric.from_passes([True] * len(asked))}
     result = Result("ifeval", "behaviour", name, metrics, [], {}, 1.0)
-    project.tracker.evaluation(project.clean.id, None, result.to_json())
+    few = {"prompt_strict": Metric.from_passes([True])}
+    for each in (result, replace(result, metrics=few), replace(result, task="refusals", metrics=few)):
+        project.tracker.evaluation(project.clean.id, None, each.to_json())
     generate = dashboard_actions(project).generate
     for prompt in (asked[0], asked[-1]):
         (answer,) = generate([project.clean.id], prompt.text + "\n")

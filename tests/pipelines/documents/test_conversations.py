@@ -65,6 +65,7 @@ def turns(*texts: str) -> list[dict[str, str]]:
         ({"instruction": "Q", "input": "I", "context": ["C", "D"], "output": "A"}, turns("C\n\nD\n\nQ\n\nI", "A")),
         ({"prompt": "Q", "completion": "A", "label": True, "images": []}, turns("Q", "A")),
         ({"prompt": "Q", "completion": "A", "label": 1, "kto_tag": None}, turns("Q", "A")),
+        ({"prompt": "Q", "chosen": "A", "rejected": "B", "label": 0}, turns("Q", "A")),
     ],
 )
 def test_what_a_row_says_beside_its_question_is_read(row: dict[str, Any], messages: list[Any]) -> None:
@@ -240,12 +241,16 @@ def test_a_folder_of_training_files_alone_is_read_as_they_are(tmp_path: Path, ca
     for name in ("messages.jsonl", "deep/alpaca.json"):
         (tmp_path / name).write_text(json.dumps(FORMATS[Path(name).stem]))
     (tmp_path / "loss.png").write_bytes(b"png")
+    (tmp_path / "README.md").write_text("# Our answers")
     assert read_training_files(tmp_path) == [FORMATS["messages"]] * 2
     assert not caplog.text
-    for name, text in (("notes.md", "# Notes"), ("texts.jsonl", '{"text": "one"}'), ("broken.json", "{")):
+    for name, text in (("notes.md", "# Notes"), ("texts.jsonl", '{"text": "one"}')):
         (tmp_path / name).write_text(text)
         assert read_training_files(tmp_path) == [], name
         (tmp_path / name).unlink()
+    (tmp_path / "wrong.json").write_text(json.dumps([{"prompt": "Q", "completion": "A", "label": False}]))
+    with pytest.raises(RecoverError, match=r"wrong\.json"):
+        read_training_files(tmp_path)
 
 
 def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

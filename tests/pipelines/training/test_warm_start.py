@@ -162,6 +162,7 @@ def test_the_search_counts_what_was_known_before_and_what_a_likelihood_had_witho
         ((0.124, 0.096, 0.057, 0.017), (0.0, 0.083, 0.317, 0.583), 0.0, 0.0004, 0.5, 0.3),
         ((1 / 60, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), 0.0, 0.0, 0.95, 0.7),  # one answer, which every move loses
         ((0.402, 0.4, 0.4, 0.4), (0.0, 0.0, 0.0, 0.0), 0.02, 0.4, 0.95, 0.7),  # a rise below its error
+        ((0.05, 0.06, 0.08, 0.1), (0.0, 0.9, 0.5, 0.4), 0.01, 0.12, 0.95, 0.3),  # nothing was gained
     ],
 )
 def test_a_gain_holds_the_weights_if_it_is_more_than_chance(
