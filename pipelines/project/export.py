@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from huggingface_hub import ModelCard, ModelCardData
 from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME, cached_file
 
@@ -14,6 +15,7 @@ from db.tables import Checkpoint, Stage, promotion_against_gate
 from db.verdict_lines import measure_lines
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.log import log
+from pipelines.model_loading import frozen_dtype
 from pipelines.project.locations import EXPORT
 from pipelines.project.project import Project
 from pipelines.storage import RemoteFolder
@@ -47,7 +49,9 @@ def _write(project: Project, checkpoint: Checkpoint, folder: Path, *, adapter: b
         raise RecoverError(
             f"The checkpoint {checkpoint.reference} has full weights, so there is no adapter to export. Drop --adapter."
         )
-    student = load_student(checkpoint.path, frozen=True, dtype="auto")
+    measured_in = frozen_dtype(checkpoint.path)
+    is_large = measured_in == torch.bfloat16 and base_of(checkpoint.path) is None  # what is trained is in float32
+    student = load_student(checkpoint.path, frozen=True, dtype=measured_in if is_large else "auto")
     if student.has_adapter and not adapter:
         student = merge(student)
     kind = "adapter" if student.has_adapter else "full"

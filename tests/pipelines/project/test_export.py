@@ -2,12 +2,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub import ModelCard
 
+from pipelines import model_loading
 from pipelines.gate.promotion import decide
-from pipelines.project.export import _processor_files, model_card, without_files
+from pipelines.project.export import _processor_files, export_checkpoint, model_card, without_files
 from pipelines.project.project import Project
 from recovery.lab import BASE
+from recovery.models.students import load_student, save_student
 from tests.db.seeded import store_verdict
 from tests.full_disk import full_disk
 from tests.pipelines.options import answer
@@ -110,6 +113,23 @@ def test_without_a_card_of_the_base_no_license_is_stated(project: Project) -> No
     data = model_card(project, project.resolve("cycle:1"), "full").data
     assert data.license is None
     assert data.library_name == "transformers"
+
+
+@pytest.mark.parametrize(("small", "dtype"), [(0, torch.bfloat16), (10**9, torch.float32)])
+def test_full_weights_of_a_large_model_are_exported_in_bfloat16(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int, dtype: torch.dtype
+) -> None:
+    """In which they were measured; they are trained, and stored, in float32."""
+    monkeypatch.setattr(model_loading, "SMALL_MODEL_PARAMETERS", small)
+    monkeypatch.setattr(model_loading, "has_bfloat16", lambda: True)
+    trained = load_student(str(BASE), dtype=torch.float32)
+    save_student(trained, tmp_path / "trained", {})
+    project = Project.open(tmp_path / "project", str(BASE))
+    id = project.tracker.checkpoint(project.id, "external", str(tmp_path / "trained"))
+    checkpoint = project.reader.checkpoint(id)
+    assert checkpoint
+    export_checkpoint(project, checkpoint, tmp_path / "exported", adapter=False)
+    assert load_student(str(tmp_path / "exported"), dtype="auto").head.weight.dtype == dtype
 
 
 def test_an_export_has_what_a_base_that_reads_pictures_needs(tmp_path: Path) -> None:
