@@ -93,10 +93,14 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
         messages.pop()
     if not any(message["role"] == "user" for message in messages):
         return None
-    is_wrong = "chosen" not in row and any(str(row.get(name)).lower() in WRONG for name in LABELS)
-    if is_wrong or _first(row, MEDIA) is not None:
+    if is_wrong(row) or _first(row, MEDIA) is not None:
         raise ValueError("an answer that is labelled as wrong, or pictures, videos or sounds.")
     return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
+
+
+def is_wrong(row: Mapping[str, Any]) -> bool:
+    """Whether the answer of a row is labelled as wrong."""
+    return "chosen" not in row and any(str(row.get(name)).lower() in WRONG for name in LABELS)
 
 
 def read_training_files(path: Path) -> list[dict[str, Any]]:

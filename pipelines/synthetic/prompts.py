@@ -24,7 +24,7 @@ from typing import Any
 
 from evals.jsonl import Row, read_rows
 from evals.suites.custom_checks import ReplyCheck, reply_check
-from pipelines.documents.conversations import FIELDS, readable_rows, said, tools_of, turns_of
+from pipelines.documents.conversations import FIELDS, LABELS, is_wrong, readable_rows, said, tools_of, turns_of
 from pipelines.documents.corpus import dataset_rows, is_hub_id
 from pipelines.documents.file_formats import has_content
 from pipelines.log import log
@@ -40,7 +40,7 @@ MAX_PROMPT_TOKENS = 200  # of a prompt that the base writes
 MAX_ROWS = 20_000  # read from a data set of the hub
 ATTEMPTS = 6
 MIN_PROMPTS = 16  # with fewer usable prompts, the base is considered unable to write them
-KEPT_FIELDS = (*FIELDS, "solution", "checks", "domain")  # of a row of a data set
+KEPT_FIELDS = (*FIELDS, *LABELS, "solution", "checks", "domain")  # of a row of a data set
 PLACEHOLDER = "\u241f"  # stands for the user's text in a rendered chat template, to find where that text begins
 MIN_WORDS, MAX_WORDS = 2, 1_000
 MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between words
@@ -111,7 +111,7 @@ def parse_prompt(row: Row) -> ChatPrompt:
         raise RecoverError(
             f"{location} has a conversation without a user's turn to reply to. Add one, or drop the line."
         )
-    reply = [] if fields.get("label") is False else messages[end:]  # labelled as wrong
+    reply = [] if is_wrong(fields) else messages[end:]
     return ChatPrompt(messages[:end], reply, row)
 
 

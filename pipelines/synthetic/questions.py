@@ -108,6 +108,8 @@ def _json_pairs(reply: str) -> Iterator[tuple[str, str]]:
                 answer = str(answer)
             if isinstance(question, str) and isinstance(answer, str):
                 yield question.strip(), answer.strip()
+            else:
+                end = start + 1  # a list of pairs may be in it
         start = reply.find("{", end)
 
 

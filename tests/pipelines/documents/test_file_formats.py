@@ -162,6 +162,47 @@ def test_a_merged_cell_is_written_once(tmp_path: Path) -> None:
     assert list(documents_in(tmp_path / "prices.docx")) == ["Prices |  | \na | b | c"]
 
 
+def test_all_text_of_a_word_file_is_read(tmp_path: Path) -> None:
+    """Also what is in content controls, tracked insertions, smart tags and tables in cells; not what was deleted."""
+    docx, oxml = pytest.importorskip("docx"), pytest.importorskip("docx.oxml")
+    ns = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+    def run(text: str, tag: str = "t") -> str:
+        return f"<w:r><w:{tag}>{text}</w:{tag}></w:r>"
+
+    letter = docx.Document()
+    for xml in (
+        f"<w:sdt {ns}><w:sdtContent><w:p>{run('In a form.')}</w:p></w:sdtContent></w:sdt>",
+        f"<w:p {ns}>{run('one ')}<w:ins>{run('two ')}</w:ins><w:del>{run('never ', 'delText')}</w:del>"
+        f"<w:sdt><w:sdtContent>{run('three ')}<w:smartTag>{run('four')}</w:smartTag></w:sdtContent></w:sdt></w:p>",
+    ):
+        letter.element.body.insert(len(letter.element.body) - 1, oxml.parse_xml(xml))
+    cell = letter.add_table(1, 1).cell(0, 0)
+    cell.text = "outer"
+    cell.add_table(1, 1).cell(0, 0).text = "inner"
+    letter.save(str(tmp_path / "form.docx"))
+    (text,) = documents_in(tmp_path / "form.docx")
+    assert text.split() == ["In", "a", "form.", "one", "two", "three", "four", "outer", "inner"]
+
+
+def test_pages_without_end_tags_and_with_powers_are_read_right(tmp_path: Path) -> None:
+    for name in ("bs4", "markdownify", "lxml"):
+        pytest.importorskip(name)
+    page = tmp_path / "page.html"
+    page.write_text(
+        "<p>6 × 10<sup>24</sup> kg<ol><li>alpha<li>beta</ol><table><tr><th>City<th>Pop<tr><td>Bern<td>13</table>"
+    )
+    (text,) = documents_in(page)
+    assert [line for line in text.splitlines() if line.strip()] == [
+        "6 × 10^24 kg", "1. alpha", "2. beta", "| City | Pop |", "| --- | --- |", "| Bern | 13 |",
+    ]  # fmt: skip
+
+
+def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(",text\n0,hello there\n1,\n")
+    assert list(documents_in(tmp_path / "rows.csv")) == ["hello there"]
+
+
 def test_rows_of_a_table_that_a_comma_cuts_are_counted_and_left_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('text\nHello, world\n"Hello, you"\n')
     corpus = read_corpus(tmp_path / "t.csv")

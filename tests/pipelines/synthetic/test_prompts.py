@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,6 +152,12 @@ def test_an_answer_that_is_labelled_as_wrong_is_no_reply() -> None:
     right, wrong = (parse(prompt="Hi", completion="Hello", label=label) for label in (True, False))
     assert right.reply == [{"role": "assistant", "content": "Hello"}]
     assert wrong.reply == []
+
+
+def test_a_label_of_a_table_counts_too(tmp_path: Path) -> None:
+    rows = [{"prompt": "Hi", "completion": "Hello"} | label for label in ({}, {"label": 0}, {"kto_tag": False})]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    assert [bool(prompt.reply) for prompt in read_prompts(tmp_path / "rows.json")] == [True, False, False]
 
 
 @pytest.mark.parametrize(

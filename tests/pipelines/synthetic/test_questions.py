@@ -179,6 +179,7 @@ BROKEN_JSON = (
     'Sure!\n```json\n{"question": "Who?", "answer": "Ada"}\n{"question": "When?", "answer": 1843}\n'
     '{"broken\n[{"question": "Where?", "answer": " London "}]{"question": 1, "answer": "x"}```'
 )
+TWO = [Draft("Who?", "Ada"), Draft("When?", "1843")]
 NUMBERED = "1. **Question 1:** Who?\n   **Answer:** Ada\n\nQ: When?\nA: 1843\n"
 
 
@@ -186,7 +187,8 @@ NUMBERED = "1. **Question 1:** Who?\n   **Answer:** Ada\n\nQ: When?\nA: 1843\n"
     ("reply", "drafts"),
     [
         (BROKEN_JSON, [Draft("Who?", "Ada"), Draft("When?", "1843"), Draft("Where?", "London")]),
-        (NUMBERED, [Draft("Who?", "Ada"), Draft("When?", "1843")]),
+        (NUMBERED, TWO),
+        ('{"questions": [{"question": "Who?", "answer": "Ada"}, {"question": "When?", "answer": 1843}]}', TWO),
         ("There is nothing to ask.", []),
     ],
 )
