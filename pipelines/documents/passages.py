@@ -4,20 +4,28 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 
+from evals.suites.answer_grading import UNSPACED
+
 MAX_WORDS, MIN_WORDS = 160, 20
+MAX_WORD = 40  # characters; a longer one counts as several words
 PASSAGES_PER_TURN = 4
 
 
 def passages_of(text: str, min_words: int = 0) -> Iterator[str]:
     """Join whole paragraphs up to MAX_WORDS; split longer paragraphs between sentences. Drop short passages."""
-    return (passage for passage in _packed(_pieces(text), "\n\n") if len(passage.split()) >= min_words)
+    return (passage for passage in _packed(_pieces(text), "\n\n") if _words(passage) >= min_words)
+
+
+def _words(text: str) -> float:
+    """How long a text is; two characters of a script without spaces are about one word."""
+    return sum(max(1.0, len(UNSPACED.findall(word)) / 2, len(word) / MAX_WORD) for word in text.split())
 
 
 def _packed(pieces: Iterable[str], separator: str) -> Iterator[str]:
     """Join pieces up to MAX_WORDS."""
     pending: list[str] = []
     for piece in pieces:
-        if pending and sum(len(part.split()) for part in (*pending, piece)) > MAX_WORDS:
+        if pending and sum(_words(part) for part in (*pending, piece)) > MAX_WORDS:
             yield separator.join(pending)
             pending = []
         pending.append(piece)
@@ -44,18 +52,19 @@ def interleaved_passages(texts: Sequence[str], seed: int = 0) -> Iterator[tuple[
 
 def _pieces(text: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n", text):
-        if len(paragraph.split()) <= MAX_WORDS:
+        if _words(paragraph) <= MAX_WORDS:
             if paragraph.strip():
                 yield paragraph.strip()
             continue
-        sentences = re.split(r"(?<=[.!?。！？])\s+", paragraph.strip())
-        yield from _packed((part for sentence in sentences for part in _cut(sentence)), " ")
+        sentences = re.split(r"(?<=[.!?])\s+|(?<=[。！？])\s*", paragraph.strip())
+        joined = _packed((part for sentence in sentences for part in _cut(sentence)), " ")
+        yield from (re.sub(r"(?<=[。！？]) ", "", passage) for passage in joined)
 
 
 def _cut(sentence: str) -> Iterator[str]:
-    words = sentence.split()
-    if len(words) <= MAX_WORDS:
-        yield sentence
+    if _words(sentence) <= MAX_WORDS:
+        yield from filter(None, [sentence])
         return
-    for start in range(0, len(words), MAX_WORDS):
-        yield " ".join(words[start : start + MAX_WORDS])
+    for word in sentence.split():  # they are joined again
+        size = len(word) if _words(word) <= MAX_WORDS else 2 * MAX_WORDS
+        yield from (word[start : start + size] for start in range(0, len(word), size))

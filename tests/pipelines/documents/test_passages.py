@@ -23,3 +23,15 @@ def test_a_few_of_each_text_come_before_more_of_the_first() -> None:
     assert len(passages) == len({passage for _, passage in passages}) == 30
     assert all(len(passage.split()) >= MIN_WORDS for _, passage in passages)
     assert passages == [*interleaved_passages(texts)] != [*interleaved_passages(texts, seed=1)]
+
+
+def test_passages_of_a_script_without_spaces_are_as_long_as_others() -> None:
+    paragraphs = ["天地玄黄宇宙洪荒。日月盈昃辰宿列张。" * 5 for _ in range(12)]
+    passages = list(passages_of("\n\n".join(paragraphs), MIN_WORDS))
+    assert "".join("".join(passages).split()) == "".join(paragraphs)
+    assert all(2 * MIN_WORDS <= len(passage) <= 400 for passage in passages)
+    (one, *_), blob = passages_of("天地玄黄。" * 400, MIN_WORDS), list(passages_of("x" * 100_000))
+    assert len(one) <= 400
+    assert " " not in one
+    assert max(map(len, blob)) <= 45 * MAX_WORDS
+    assert "".join("".join(blob).split()) == "x" * 100_000
