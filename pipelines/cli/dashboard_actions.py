@@ -101,7 +101,7 @@ class Models:
         for evaluation in self._project.reader.evaluations(self._project.clean.id):
             if evaluation.task == "ifeval":
                 counts = (score.n for score in evaluation.scores.values())
-                asked[evaluation.data] = max(asked.get(evaluation.data, 0), *counts)
+                asked[evaluation.data] = max([asked.get(evaluation.data, 0), *counts])
         documents = (public_ifeval() or []) if "public" in asked else []  # then they are downloaded
         prompts = [parse_prompt((f"public prompt {document['key']}", document)) for document in documents]
         for data, count in asked.items():

@@ -8,6 +8,7 @@ import csv
 import importlib
 import json
 import logging
+import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,8 @@ MAX_CHARACTERS = 1 << 18  # of a document; a longer one becomes several, split b
 MAX_PAGE_BYTES, MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
 TEXT_FIELDS = ("text", "content", "document", "passage", "body", "article", "markdown")
 METADATA_FIELDS = ("id", "url", "title", "name", "source", "date", "timestamp", "language", "meta", "metadata")
-ROW_NUMBERS = ("", "unnamed: 0", "__index_level_0__")  # the names that pandas gives them
+ROW_NUMBERS = ("", "unnamed: 0", "__index_level_0__")  # the names that pandas gives their column
+POWER = re.compile(r"\s*[-−+]?\d+\s*")
 ROWS = (".json", ".jsonl", ".ndjson", ".parquet")  # ends of names of files whose rows may have lists in them
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
@@ -93,11 +95,13 @@ def read_html(file: Path) -> Iterator[str]:
         raise Unreadable(f"over {MAX_PAGE_BYTES >> 20} MB, too large for one page")
     soup, markdown = import_optional("bs4"), import_optional("markdownify")
     with warnings.catch_warnings(action="ignore"):  # such as XML that is declared as HTML
-        page = soup.BeautifulSoup(file.read_bytes(), "lxml")  # which knows where an element ends without an end tag
+        decoded = soup.UnicodeDammit(file.read_bytes(), is_html=True).unicode_markup or ""
+        page = soup.BeautifulSoup(decoded, "lxml")  # which knows where an element ends without an end tag
         for invisible in page(["script", "style", "template", "noscript"]):
             invisible.decompose()
-        for raised in page("sup"):  # 10 to the 24th is not 1024
-            raised.insert(0, "^")
+        for raised in page("sup"):  # 10 to the 24th is not 1024; a link is a footnote's
+            if POWER.fullmatch(raised.get_text()) and raised.find("a") is None:
+                raised.insert(0, "^")
         text = markdown.MarkdownConverter(
             heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False
         ).convert_soup(page)
@@ -109,28 +113,19 @@ def read_docx(file: Path) -> Iterator[str]:
         raise Unreadable(f"unpacks to more than {MAX_UNPACKED_BYTES >> 20} MB")
     docx = import_optional("docx")
     document = docx.Document(str(file))
-    yield from split_document(f"{_block_text(block)}\n\n" for block in _blocks(document.element.body, document))
+    _unwrap(document.element.body)
+    yield from split_document(f"{_block_text(block)}\n\n" for block in document.iter_inner_content())
 
 
-def _blocks(element: Any, document: Any) -> Iterator[Any]:
-    """The paragraphs and tables of a document or of a cell, also those in content controls and tracked changes."""
-    paragraph, table = import_optional("docx.text.paragraph"), import_optional("docx.table")
-    for child in element:
-        match str(child.tag).rpartition("}")[2]:
-            case "p":
-                yield paragraph.Paragraph(child, document)
-            case "tbl":
-                yield table.Table(child, document)
-            case "sdt" | "sdtContent" | "ins" | "smartTag" | "customXml":
-                yield from _blocks(child, document)
-
-
-def _paragraph_text(paragraph: Any) -> str:
-    """All of its text, also what python-docx leaves out: in content controls, tracked insertions and smart tags."""
-    pieces = {"t": None, "tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-    texts = paragraph._p.xpath(".//w:r/*[not(ancestor::*[local-name() = 'Fallback'])]")
-    names = ((str(element.tag).rpartition("}")[2], element) for element in texts)
-    return "".join(pieces[name] or element.text or "" for name, element in names if name in pieces)
+def _unwrap(body: Any) -> None:
+    """Take the text out of content controls, tracked changes and smart tags, which python-docx does not look into."""
+    for moved in body.xpath(".//w:moveFrom"):
+        moved.getparent().remove(moved)
+    for wrapper in body.xpath(".//w:sdt | .//w:ins | .//w:moveTo | .//w:smartTag | .//w:customXml"):
+        content = next((child for child in wrapper if str(child.tag).endswith("}sdtContent")), wrapper)
+        for child in list(content):
+            wrapper.addprevious(child)
+        wrapper.getparent().remove(wrapper)
 
 
 def _block_text(block: Any) -> str:
@@ -139,15 +134,14 @@ def _block_text(block: Any) -> str:
         seen = set[Any]()  # a merged cell is in each of its rows and columns
         return "\n".join(" | ".join(_cell_text(cell, seen) for cell in row.cells) for row in block.rows)
     level = block.style.name.removeprefix("Heading ") if block.style is not None and block.style.name else ""
-    text = _paragraph_text(block)
-    return f"{'#' * int(level)} {text}" if level.isdecimal() and len(level) == 1 else text
+    return f"{'#' * int(level)} {block.text}" if level.isdecimal() and len(level) == 1 else str(block.text)
 
 
 def _cell_text(cell: Any, seen: set[Any]) -> str:
     if cell._tc in seen:
         return ""
     seen.add(cell._tc)
-    return "\n".join(_block_text(block) for block in _blocks(cell._tc, cell))
+    return "\n".join(_block_text(block) for block in cell.iter_inner_content())
 
 
 def read_pdf(file: Path) -> Iterator[str]:
@@ -181,7 +175,11 @@ def row_text(row: Any) -> str:
     if row is None:
         return ""
     if isinstance(row, dict):
-        row = {name: value for name, value in row.items() if str(name).lower() not in ROW_NUMBERS}
+        row = {
+            name: value
+            for name, value in row.items()
+            if str(name).lower() not in ROW_NUMBERS or not str(value).strip().isdecimal()
+        }
         fields = {str(name).lower(): value for name, value in row.items()}
         texts = [fields[name] for name in TEXT_FIELDS if name in fields]
         body = next((text for text in texts if isinstance(text, str) and text.strip()), None)

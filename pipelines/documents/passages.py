@@ -23,12 +23,14 @@ def _words(text: str) -> float:
 
 def _packed(pieces: Iterable[str], separator: str) -> Iterator[str]:
     """Join pieces up to MAX_WORDS."""
-    pending: list[str] = []
+    pending, words = list[str](), 0.0
     for piece in pieces:
-        if pending and sum(_words(part) for part in (*pending, piece)) > MAX_WORDS:
+        more = _words(piece)
+        if pending and words + more > MAX_WORDS:
             yield separator.join(pending)
-            pending = []
+            pending, words = [], 0.0
         pending.append(piece)
+        words += more
     if pending:
         yield separator.join(pending)
 
@@ -66,5 +68,5 @@ def _cut(sentence: str) -> Iterator[str]:
         yield from filter(None, [sentence])
         return
     for word in sentence.split():  # they are joined again
-        size = len(word) if _words(word) <= MAX_WORDS else 2 * MAX_WORDS
+        size = max(1, int(len(word) * min(1.0, MAX_WORDS / _words(word))))  # each piece of a longer one fills a passage
         yield from (word[start : start + size] for start in range(0, len(word), size))

@@ -126,7 +126,8 @@ def mean_lines(means: dict[str, SideMeans | None]) -> list[str]:
 
 
 def _comparison(first: Result, second: Result, clean: Result | None) -> Comparison:
-    common = replace(first, items=[item for item in first.items if item.key in second.passed_by_key()])
+    others = second.passed_by_key()
+    common = replace(first, items=[item for item in first.items if item.key in others])
     return Comparison(
         first.task,
         first.suite,

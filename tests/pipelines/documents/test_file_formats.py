@@ -174,15 +174,19 @@ def test_all_text_of_a_word_file_is_read(tmp_path: Path) -> None:
     for xml in (
         f"<w:sdt {ns}><w:sdtContent><w:p>{run('In a form.')}</w:p></w:sdtContent></w:sdt>",
         f"<w:p {ns}>{run('one ')}<w:ins>{run('two ')}</w:ins><w:del>{run('never ', 'delText')}</w:del>"
+        f"<w:moveFrom>{run('elsewhere ')}</w:moveFrom>"
         f"<w:sdt><w:sdtContent>{run('three ')}<w:smartTag>{run('four')}</w:smartTag></w:sdtContent></w:sdt></w:p>",
     ):
         letter.element.body.insert(len(letter.element.body) - 1, oxml.parse_xml(xml))
+    controlled = f"<w:sdt><w:sdtContent><w:tc><w:p>{run('cell')}</w:p></w:tc></w:sdtContent></w:sdt>"
+    table = f"<w:tbl {ns}><w:tblGrid><w:gridCol/></w:tblGrid><w:tr>{controlled}</w:tr></w:tbl>"
+    letter.element.body.insert(len(letter.element.body) - 1, oxml.parse_xml(table))
     cell = letter.add_table(1, 1).cell(0, 0)
     cell.text = "outer"
     cell.add_table(1, 1).cell(0, 0).text = "inner"
     letter.save(str(tmp_path / "form.docx"))
     (text,) = documents_in(tmp_path / "form.docx")
-    assert text.split() == ["In", "a", "form.", "one", "two", "three", "four", "outer", "inner"]
+    assert text.split() == ["In", "a", "form.", "one", "two", "three", "four", "cell", "outer", "inner"]
 
 
 def test_pages_without_end_tags_and_with_powers_are_read_right(tmp_path: Path) -> None:
@@ -190,17 +194,24 @@ def test_pages_without_end_tags_and_with_powers_are_read_right(tmp_path: Path) -
         pytest.importorskip(name)
     page = tmp_path / "page.html"
     page.write_text(
-        "<p>6 × 10<sup>24</sup> kg<ol><li>alpha<li>beta</ol><table><tr><th>City<th>Pop<tr><td>Bern<td>13</table>"
+        "<p>6 × 10<sup>24</sup> kg, said<sup><a>3</a></sup> the 21<sup>st</sup><ol><li>alpha<li>beta</ol>"
+        "<table><tr><th>City<th>Pop<tr><td>Bern<td>13</table>"
     )
     (text,) = documents_in(page)
     assert [line for line in text.splitlines() if line.strip()] == [
-        "6 × 10^24 kg", "1. alpha", "2. beta", "| City | Pop |", "| --- | --- |", "| Bern | 13 |",
+        "6 × 10^24 kg, said3 the 21st", "1. alpha", "2. beta", "| City | Pop |", "| --- | --- |", "| Bern | 13 |",
     ]  # fmt: skip
+    page.write_bytes("<meta charset=gb2312><p>朱镕基在一九九八年成为总理".encode("gb18030"))
+    assert list(documents_in(page)) == ["朱镕基在一九九八年成为总理"]
 
 
 def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(",text\n0,hello there\n1,\n")
-    assert list(documents_in(tmp_path / "rows.csv")) == ["hello there"]
+    for rows, documents in (
+        (",text\n0,hello there\n1,\n", ["hello there"]),
+        (",population\nFrance,67\n", [": France\npopulation: 67"]),
+    ):
+        (tmp_path / "rows.csv").write_text(rows)
+        assert list(documents_in(tmp_path / "rows.csv")) == documents
 
 
 def test_rows_of_a_table_that_a_comma_cuts_are_counted_and_left_out(tmp_path: Path) -> None:
