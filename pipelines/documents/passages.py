@@ -12,8 +12,9 @@ PASSAGES_PER_TURN = 4
 
 
 def passages_of(text: str, min_words: int = 0) -> Iterator[str]:
-    """Join whole paragraphs up to MAX_WORDS; split longer paragraphs between sentences. Drop short passages."""
-    return (passage for passage in _packed(_pieces(text), "\n\n") if _words(passage) >= min_words)
+    """Join whole paragraphs up to MAX_WORDS; split longer paragraphs between sentences. Drop passages of fewer words
+    than `min_words`, told apart by spaces."""
+    return (passage for passage in _packed(_pieces(text), "\n\n") if len(passage.split()) >= min_words)
 
 
 def _words(text: str) -> float:
@@ -45,7 +46,7 @@ def interleaved_passages(texts: Sequence[str], seed: int = 0) -> Iterator[tuple[
     while more:
         more = False
         for number in order:
-            passages = list(passages_of(texts[number], MIN_WORDS))
+            passages = [passage for passage in passages_of(texts[number]) if _words(passage) >= MIN_WORDS]
             Random(f"{seed}/{number}").shuffle(passages)
             more |= len(passages) > start + PASSAGES_PER_TURN
             yield from ((number, passage) for passage in passages[start : start + PASSAGES_PER_TURN])

@@ -27,10 +27,10 @@ def test_a_few_of_each_text_come_before_more_of_the_first() -> None:
 
 def test_passages_of_a_script_without_spaces_are_as_long_as_others() -> None:
     paragraphs = ["天地玄黄宇宙洪荒。日月盈昃辰宿列张。" * 5 for _ in range(12)]
-    passages = list(passages_of("\n\n".join(paragraphs), MIN_WORDS))
-    assert "".join("".join(passages).split()) == "".join(paragraphs)
+    passages = [passage for _, passage in interleaved_passages(["\n\n".join(paragraphs)])]
+    assert " ".join(passages).split() == paragraphs
     assert all(2 * MIN_WORDS <= len(passage) <= 400 for passage in passages)
-    (one, *_), blob = passages_of("天地玄黄。" * 400, MIN_WORDS), list(passages_of("x" * 100_000))
+    (one, *_), blob = passages_of("天地玄黄。" * 400), list(passages_of("x" * 100_000))
     assert len(one) <= 400
     assert " " not in one
     assert max(map(len, blob)) <= 45 * MAX_WORDS
