@@ -101,6 +101,9 @@ def is_remote(reference: str) -> bool:
     return re.match(r"(?!https?:)[a-z][a-z0-9+.-]*://", reference) is not None
 
 
+CONFIGS = ("config.json", "adapter_config.json")
+
+
 @dataclass(frozen=True)
 class RemoteFolder:
     """A folder at an address that fsspec knows: fetched into a folder here, or sent from one."""
@@ -115,37 +118,46 @@ class RemoteFolder:
     def version(self) -> str:
         """Another text whenever a file in the folder was changed; raises RecoverError where there is none."""
         with self._file_system("read") as (files, root):
-            found = {path[len(root) :]: str(files.checksum(path)) for path in files.find(root) if path != root}
+            found = {path[len(root) :]: str(files.checksum(path)) for path in _sizes(files, root)}
         if not found:
             raise RecoverError(f"There is no folder {self.label}. Name one that has files, or check your access to it.")
         return content_hash(found)
 
     def is_empty(self) -> bool:
         with self._file_system("read") as (files, root):
-            return not files.find(root)
+            return not _sizes(files, root)
 
     def fetch(self, folder: Path) -> None:
         """Fetch all files; the folder appears when it is complete."""
         partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
         try:
             with self._file_system("read") as (files, root):
-                for path, about in files.find(root, detail=True).items():
+                for path, size in _sizes(files, root).items():
                     target = partial / _inside(path[len(root) + 1 :])
                     target.parent.mkdir(parents=True, exist_ok=True)
                     files.get_file(path, str(target))
-                    if target.stat().st_size != about["size"]:
+                    if target.stat().st_size != size:
                         raise OSError(f"{target.name} arrived incomplete")
                 partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def send(self, folder: Path) -> None:
-        found = sorted(path for path in folder.rglob("*") if path.is_file())
+        """A folder that was sent in part has no config, so that nothing loads it, and what was sent is deleted."""
+        found = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.name in CONFIGS)
         if not found:
             raise RecoverError(f"There are no files in {folder} to send to {self.label}. Run the command again.")
         with self._file_system("written to") as (files, root):
-            for file in found:
-                files.put_file(str(file), f"{root}/{file.relative_to(folder).as_posix()}")
+            sent = list[str]()
+            try:
+                for file in found:
+                    sent.append(f"{root}/{file.relative_to(folder).as_posix()}")
+                    files.put_file(str(file), sent[-1])
+            except BaseException:
+                for path in sent:
+                    with suppress(Exception):  # the last one may not be there
+                        files.rm_file(path)
+                raise
 
     @contextmanager
     def _file_system(self, what: str) -> Iterator[tuple[Any, str]]:
@@ -168,6 +180,12 @@ class RemoteFolder:
             raise RecoverError(
                 f"The folder {self.label} could not be {what} ({cause}). Check the address, and your access to it."
             ) from error
+
+
+def _sizes(files: Any, root: str) -> dict[str, int]:
+    """The files of a folder with their sizes, without the empty objects that stand for folders in some stores."""
+    found = files.find(root, detail=True).items()
+    return {path: about["size"] for path, about in found if path != root and not path.endswith("/")}
 
 
 def _inside(name: str) -> str:

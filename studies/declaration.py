@@ -163,6 +163,15 @@ class Declaration(Part):
             _require(
                 claim.against, [*seen, OWN_CYCLE] if claim.metric == "earlier" else seen, f"The claim {claim.text!r}"
             )
+            if (
+                claim.metric == "knowledge"
+                and CLEAN in (claim.of, claim.against)
+                and self.data
+                and not self.data.questions
+            ):
+                raise ValueError(
+                    f"The claim {claim.text!r} needs questions in the table data, since clean has read no documents."
+                )
             if claim.metric != "behaviour" and (claim.items or claim.minus_items):
                 raise ValueError(
                     f"The claim {claim.text!r} is about groups of prompts, which only behaviour has. Name no items."

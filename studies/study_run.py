@@ -6,6 +6,7 @@ was killed goes on where it stopped.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -30,8 +31,9 @@ from pipelines.project.running import AlreadyRunning, command_line, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
-from pipelines.settings.resolve import resolve_layers
-from pipelines.settings.sources import parse_set_options
+from pipelines.settings.resolve import flatten, resolve_layers
+from pipelines.settings.schema import Settings
+from pipelines.settings.sources import parse_set_options, read_environment
 from pipelines.storage import write_atomic
 from pipelines.teacher_choice import NAMED
 from pipelines.training.recipe_inputs import check_recipes
@@ -60,6 +62,7 @@ FIRST_WORLD = 10_000  # no other command uses worlds from here on
 PROMPTS_SEED = 7  # of the prompts by length: other items than those of the suite
 MAX_TASKS = 200_000  # that are looked through for long answers
 TRAINING_PROMPTS = 2560
+RESULT_STAYS = ("engine", "tokens_at_once", "checkpointing", "keep_documents", "report_to", "save_minutes")
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,10 @@ class StudyRun:
         """Raise RecoverError unless the files that it names exist and the settings of every arm go together."""
         for name in self.study.named_files:
             _locate(self.study, name)
+        given = flatten(read_environment(os.environ, flatten(Settings().model_dump())))
+        if changing := sorted(given.keys() - RESULT_STAYS):
+            variable = f"RECOVER_{changing[0].upper().replace('.', '__')}"
+            raise RecoverError(f"A study's settings are those of its declaration. Unset {variable}, which changes one.")
         parameters = parameters_of(self.base) if Path(self.base).exists() else MEDIUM_MODEL_PARAMETERS
         for name, arm in self.study.arms.items():
             values = self.study.settings_of(arm)

@@ -1,6 +1,7 @@
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -116,6 +117,35 @@ def test_a_folder_arrives_as_it_was_sent(remote: RemoteFolder, checkpoint: Path,
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["model"]
     with pytest.raises(RecoverError, match=r"no files in .*gone to send"):
         remote.send(tmp_path / "gone")
+
+
+def test_an_object_that_stands_for_a_folder_is_no_file(bucket: str, checkpoint: Path, tmp_path: Path) -> None:
+    """Consoles make one where a folder is created."""
+    name, _, key = bucket.removeprefix("s3://").partition("/")
+    pytest.importorskip("s3fs").S3FileSystem().call_s3("put_object", Bucket=name, Key=key, Body=b"")
+    assert RemoteFolder(bucket).is_empty()
+    RemoteFolder(bucket).send(checkpoint)
+    RemoteFolder(bucket).fetch(tmp_path / "there")
+    assert content(tmp_path / "there") == content(checkpoint)
+
+
+def test_what_was_sent_in_part_is_deleted(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkpoint / "config.json").write_text("{}")
+    remote, files, sent = RemoteFolder(f"memory://{uuid.uuid4().hex}"), fsspec.filesystem("memory"), list[str]()
+    put = type(files).put_file
+
+    def breaks(self: Any, file: str, path: str, **kwargs: Any) -> None:
+        sent.append(Path(file).name)
+        if len(sent) == 3:
+            raise OSError("the network is gone")
+        put(self, file, path, **kwargs)
+
+    monkeypatch.setattr(type(files), "put_file", breaks)
+    with pytest.raises(RecoverError, match="could not be written to"):
+        remote.send(checkpoint)
+    assert sent[0] == "model.safetensors"
+    monkeypatch.undo()
+    assert remote.is_empty()
 
 
 def test_the_version_is_another_when_a_file_was_changed(remote: RemoteFolder, checkpoint: Path) -> None:

@@ -127,6 +127,11 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
         CLAIMS.replace('"behaviour"', '"pflops"') + '[tune]\narms = ["opd"]\nrate_times = [1, 2]\nseed = 9\n',
         "and none is about one. Remove it.",
     ),
+    (
+        CLAIMS,
+        '[data]\ndocs = "docs"\n' + CLAIMS.replace('"behaviour"', '"knowledge"').replace('"damaged"', '"clean"'),
+        "needs questions in the table data, since clean has read no documents.",
+    ),
 ]
 
 

@@ -104,6 +104,15 @@ def test_every_shipped_study_can_run_in_every_size(name: str, tmp_path: Path) ->
     assert any(claim.control for claim in declared.claims) or name == "divergence", "a claim names its control"
 
 
+def test_a_variable_that_would_change_an_arm_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = study('recipe = "opd"', 'recipe = "opd"')
+    monkeypatch.setenv("RECOVER_TOKENS_AT_ONCE", "4096")
+    StudyRun(small, Project.open(tmp_path)).check()
+    monkeypatch.setenv("RECOVER_DISTILL__LEARNING_RATE", "1e-5")
+    with pytest.raises(RecoverError, match="Unset RECOVER_DISTILL__LEARNING_RATE"):
+        StudyRun(small, Project.open(tmp_path)).check()
+
+
 @pytest.mark.parametrize(
     ("line", "changed", "sentence"),
     [
