@@ -250,6 +250,10 @@ class Headline:
     metric: str
     evaluation: int  # of several that are pooled, the first
 
+    @property
+    def is_of_one_task(self) -> bool:
+        return ", " not in self.task
+
 
 @dataclass(frozen=True)
 class Stage:

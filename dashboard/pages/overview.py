@@ -169,13 +169,13 @@ def _tiles(
     steps = ", ".join(f"{count} steps of {stage}" for stage, count in cost.steps.items())
     work = f"{steps}, and evaluations" if steps else "no training yet"
     regained = recovery_tile(reader, trail, "behaviour", "of the {:.3f} instruction following lost in mid-training")
-    retained = recovery_tile(reader, trail, "knowledge", "of the {:.3f} gained in mid-training")
+    learned = recovery_tile(reader, trail, "knowledge", "of the {:.3f} gained in mid-training")
     return tiles(
         [
             ("Current checkpoint", name, origin),
             (f"Recovered in cycle {cycle.number}", *regained),
-            (f"New knowledge kept in cycle {cycle.number}", *retained),
-            (f"Kept in cycle {cycle.number} of what it knew before", *_retained_tile(trail, cycle)),
+            (f"New knowledge kept in cycle {cycle.number}", *learned),
+            (f"Kept in cycle {cycle.number} of what it knew before", *retained_tile(reader, trail, cycle)),
             (f"Forgotten after cycle {cycle.number}", *lost),
             (f"Time of cycle {cycle.number}", "–" if cost.time is None else duration(cost.time), work),
         ]
@@ -185,12 +185,18 @@ def _tiles(
 _NOT_MEASURED = ("–", "not measured yet")
 
 
-def _retained_tile(trail: Trail, cycle: Cycle) -> tuple[str, str]:
+def retained_tile(reader: Reader, trail: Trail, cycle: Cycle) -> tuple[str, str]:
     """What the cycle's last checkpoint still knows of what the clean model knew."""
     clean, last = cycle.clean.scores.get("retention"), trail.marks[-1].level("retention")
     if clean is None or not clean.value or last is None or trail.marks[-1] is trail.start:
         return _NOT_MEASURED
-    return percent(last.value / clean.value), f"{last.value:.3f} of the clean model's {clean.value:.3f}"
+    before, after, items = clean.value, last.value, ""
+    if clean.n != last.n and clean.is_of_one_task:
+        shared = on_shared_items(reader, [summaries.level_of(clean), last])
+        if shared is None or not shared.values[0]:
+            return "–", "not measured on the same items"
+        (before, after), items = shared.values, f", on the {shared.n:,} items that both answered"
+    return percent(after / before), f"{after:.3f} of the clean model's {before:.3f}{items}"
 
 
 def _scale(cycle: Cycle, trail: Trail) -> Markup:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dashboard.pages import cycle, overview
+from dashboard.pages import cycle, cycle_list, overview
 from dashboard.pages import cycle_summary as summaries
 from dashboard.pages.compare import Flips
 from db.queries import Reader
@@ -17,7 +17,11 @@ from evals.stats.paired_comparison import paired_test
 from tests.dashboard.page_requests import page_html
 
 CLEAN = [index % (5 if index < 200 else 4) == 0 for index in range(2000)]  # the first are harder
-TASKS = {"behaviour": ("ifeval", "prompt_level_strict_acc"), "knowledge": ("closed_book", "match")}
+TASKS = {
+    "behaviour": ("ifeval", "prompt_level_strict_acc"),
+    "knowledge": ("closed_book", "match"),
+    "retention": ("recall", "match"),
+}
 
 
 def measured(suite: str, passes: list[bool], value: float | None = None) -> dict:
@@ -61,6 +65,12 @@ def tile(reader: Reader, suite: str = "behaviour") -> tuple[str, str]:
     return overview.recovery_tile(reader, trail, suite, "of {:.3f}")
 
 
+def retained(reader: Reader) -> tuple[str, str]:
+    (opened,) = reader.cycles(1)
+    (trail,) = summaries.trails([opened], reader.stages(1))
+    return overview.retained_tile(reader, trail, opened)
+
+
 def text(page, reader: Reader) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", page_html(page, reader))).split())
 
@@ -95,6 +105,18 @@ def test_a_difference_that_may_be_chance_is_no_loss(tracker, written):
 def test_of_grades_the_interval_of_the_start_decides(tracker, written):
     stages(tracker, "behaviour", *[CLEAN[:100]] * 3, values=(0.9, 0.1, 0.5))
     assert tile(written) == ("50 %", "of 0.800")
+
+
+def test_what_it_knew_before_is_kept_of_the_items_that_both_answered(tracker, written):
+    stages(tracker, "retention", CLEAN, CLEAN[:200], CLEAN[:800])
+    share = sum(CLEAN[:800]) / 800
+    text = f"{share:.3f} of the clean model's {share:.3f}, on the 800 items that both answered"
+    assert retained(written) == ("100 %", text)
+
+
+def test_the_table_of_cycles_subtracts_scores_of_the_same_items_alone(tracker, written):
+    stages(tracker, "behaviour", CLEAN, CLEAN[:200], CLEAN[:800])
+    assert not re.search(r"[+−]\d\.\d{3}", text(cycle_list, written))
 
 
 def test_stages_without_a_common_item_are_not_compared(tracker, written):
