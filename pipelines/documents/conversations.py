@@ -35,7 +35,7 @@ QUESTIONS = ("prompt", "instruction", "question")
 ANSWERS = ("completion", "output", "response", "answer", "chosen")
 FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "system_prompt", "history", "tools")
 ABOUT = ("readme", "license")  # of a folder of training files
-LABELS, WRONG = ("label", "kto_tag"), ("false", "0", "0.0")  # of an answer by itself; tables write numbers or texts
+LABELS = ("label", "kto_tag")  # of an answer by itself
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
@@ -100,7 +100,10 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
 
 def is_wrong(row: Mapping[str, Any]) -> bool:
     """Whether the answer of a row is labelled as wrong."""
-    return "chosen" not in row and any(str(row.get(name)).lower() in WRONG for name in LABELS)
+    wrong = ["false"]
+    if _first(row, TURNS) is None:  # beside turns a number is a class
+        wrong += ["0", "0.0"]
+    return "chosen" not in row and any(str(row.get(name)).lower() in wrong for name in LABELS)
 
 
 def read_training_files(path: Path) -> list[dict[str, Any]]:

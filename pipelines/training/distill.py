@@ -152,9 +152,7 @@ def replies_beforehand(
         pairs = zip(prompts, replies, strict=True)
         return [prompt.with_reply(reply, truncated=is_cut) for prompt, (reply, is_cut) in pairs]
 
-    if chosen.data == "start":
-        return sample(start.path, prompts)
-    answers = teachers.answers(prompts, sample)
+    answers = sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)
     return those_that_end(answers) if chosen.estimator == "labels" else answers
 
 
@@ -164,7 +162,7 @@ def those_that_end(answers: list[Sample]) -> list[Sample]:
     if answers and not whole:
         longest = max(answer.target_count for answer in answers)
         log.warning(
-            f"All answers of the teacher are cut, after {longest:,} tokens at most, so none teaches an end. Raise "
+            f"All answers are cut, after {longest:,} tokens at most, so none teaches an end. Raise "
             "distill.max_new_tokens"
         )
     elif len(whole) < len(answers):

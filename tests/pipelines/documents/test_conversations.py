@@ -66,6 +66,7 @@ def turns(*texts: str) -> list[dict[str, str]]:
         ({"prompt": "Q", "completion": "A", "label": True, "images": []}, turns("Q", "A")),
         ({"prompt": "Q", "completion": "A", "label": 1, "kto_tag": None}, turns("Q", "A")),
         ({"prompt": "Q", "chosen": "A", "rejected": "B", "label": 0}, turns("Q", "A")),
+        ({"messages": [USER, ASSISTANT], "label": 0}, [USER, ASSISTANT]),
     ],
 )
 def test_what_a_row_says_beside_its_question_is_read(row: dict[str, Any], messages: list[Any]) -> None:

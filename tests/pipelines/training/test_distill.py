@@ -50,7 +50,7 @@ def test_labels_are_answers_that_end_where_there_are_any(caplog: pytest.LogCaptu
     assert those_that_end([short, cut, short]) == [short, short]
     assert "1 of 3 answers are cut, and left out" in caplog.text
     assert those_that_end([cut, cut]) == [cut, cut]
-    assert "All answers of the teacher are cut, after 4 tokens at most" in caplog.text
+    assert "All answers are cut, after 4 tokens at most" in caplog.text
     assert those_that_end([]) == []
 
 
