@@ -9,7 +9,7 @@ measured on corpora of 20 kB and 200 kB (docs/real-models.md).
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
@@ -134,14 +134,13 @@ def _automatic(large: bool) -> EngineName:
     return "vllm"
 
 
-def scheduled(midtrain: Midtrain, tokens: int, *, has_texts: bool = True, has_earlier: bool = False) -> Midtrain:
+def scheduled(midtrain: Midtrain, tokens: int, *, has_texts: bool = True) -> Midtrain:
     """The settings with `epochs` and `rows` as numbers, for a corpus of so many tokens.
 
-    `has_texts`: whether there are the texts that the mix asks for, which a base may be unable to write; `has_earlier`:
-    whether there are documents of earlier cycles."""
+    `has_texts`: whether there are the texts that the mix asks for, which a base may be unable to write."""
     epochs = _epochs(tokens) if midtrain.epochs == AUTO else midtrain.epochs
-    shares = midtrain.mix.texts * has_texts, midtrain.mix.earlier * has_earlier
-    rows = _rows(epochs * tokens, midtrain.window, shares) if midtrain.rows == AUTO else midtrain.rows
+    texts = midtrain.mix.texts if has_texts else 0.0
+    rows = _rows(epochs * tokens, midtrain.window, texts) if midtrain.rows == AUTO else midtrain.rows
     return midtrain.model_copy(update={"epochs": epochs, "rows": rows})
 
 
@@ -167,8 +166,8 @@ def _epochs(tokens: int) -> float:
     return round(min(max(passes, MIN_EPOCHS), MAX_EPOCHS), 1)
 
 
-def _rows(tokens_to_read: float, window: int, beside: Collection[float]) -> int:
-    """Rows of the mix, which has these shares, are read beside the documents: they do not make the steps more."""
-    of_documents, share = max(1, int(tokens_to_read / TARGET_STEPS / window)), sum(beside)
-    of_mix = max(sum(map(bool, beside)), round(of_documents * share / (1 - share)))
-    return max(1, min(of_documents + of_mix, MAX_STEP_TOKENS // window))
+def _rows(tokens_to_read: float, window: int, texts: float) -> int:
+    """Texts of the mix are read beside the documents: they do not make the steps more."""
+    of_documents = max(1, int(tokens_to_read / TARGET_STEPS / window))
+    of_texts = max(1, round(of_documents * texts / (1 - texts))) if texts else 0
+    return max(1, min(of_documents + of_texts, MAX_STEP_TOKENS // window))

@@ -81,7 +81,7 @@ def midtrain(
             "or raise midtrain.window."
         )
     chat_tokens = sum(len(sample.tokens) for sample in chats)
-    stage = scheduled_stage(stage, corpus, chat, chat_tokens, has_texts=bool(texts), has_earlier=bool(earlier))
+    stage = scheduled_stage(stage, corpus, chat, chat_tokens, has_texts=bool(texts))
     settings, mix = stage.settings.midtrain, stage.settings.midtrain.mix
 
     shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
@@ -152,20 +152,14 @@ def midtrain(
 
 
 def scheduled_stage(
-    stage: Stage,
-    corpus: CorpusSnapshot | None,
-    chat: Chat,
-    more_tokens: int = 0,
-    *,
-    has_texts: bool = True,
-    has_earlier: bool = False,
+    stage: Stage, corpus: CorpusSnapshot | None, chat: Chat, more_tokens: int = 0, *, has_texts: bool = True
 ) -> Stage:
     """The stage with the passes and the rows of a step that suit what is read, where the settings leave them open."""
     tokens = more_tokens
     if corpus:
         documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.cache.folder, corpus.hash)
         tokens += documents.tokens + len(documents)  # every document has an end token
-    midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts, has_earlier=has_earlier)
+    midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts)
     settings = stage.settings.model_copy(update={"midtrain": midtrain})
     return replace(stage, job=replace(stage.job, settings=settings))
 

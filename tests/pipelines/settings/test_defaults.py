@@ -24,7 +24,7 @@ from pipelines.settings.defaults import (
     warn_of_few_steps,
 )
 from pipelines.settings.resolve import apply_overrides, change_recipe, differences, resolve_settings
-from pipelines.settings.schema import Distill, Midtrain, Mix, split_rows
+from pipelines.settings.schema import Distill, Midtrain, Mix
 from pipelines.training.recipe_inputs import DISTILL_RECIPES, check_recipes
 from recovery.errors import RecoverError
 from recovery.recipes import RECIPES
@@ -175,17 +175,6 @@ def test_the_plans_of_three_corpora(tokens: int, epochs: float, steps: int) -> N
 def test_texts_of_the_mix_are_read_beside_the_documents_in_about_as_many_steps(tokens: int, texts: float) -> None:
     alone, mixed = (midtraining_steps(Midtrain(mix=Mix(texts=share)), tokens) for share in (0.0, texts))
     assert 0.7 <= mixed / alone <= 1.35
-
-
-@given(st.integers(5_000, 1_000_000), st.sampled_from([0.1, 0.34]), st.sampled_from([0.1, 0.3]))
-def test_a_later_cycle_gives_the_documents_about_as_many_rows_of_a_step(
-    tokens: int, texts: float, earlier: float
-) -> None:
-    midtrain = Midtrain(mix=Mix(texts=texts, earlier=earlier))
-    alone = scheduled(Midtrain(mix=Mix(texts=0, earlier=0)), tokens).step_rows
-    rows = scheduled(midtrain, tokens, has_earlier=True).step_rows
-    of_documents = rows - sum(split_rows(rows, (earlier, texts)))
-    assert abs(of_documents - alone) <= 1 + alone / 10 or rows == MAX_STEP_TOKENS // midtrain.window
 
 
 def test_settings_that_are_given_stay() -> None:
