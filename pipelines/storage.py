@@ -12,6 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
 
+from pipelines.log import log
 from recovery.errors import RecoverError, first_line
 from recovery.files import sync
 
@@ -154,9 +155,12 @@ class RemoteFolder:
                     sent.append(f"{root}/{file.relative_to(folder).as_posix()}")
                     files.put_file(str(file), sent[-1])
             except BaseException:
-                for path in sent:
-                    with suppress(Exception):  # the last one may not be there
-                        files.rm_file(path)
+                try:
+                    for path in sent:
+                        with suppress(FileNotFoundError):  # the last one may not be there
+                            files.rm_file(path)
+                except Exception:
+                    log.warning(f"Part of the model is left in {self.label}: delete it there")
                 raise
 
     @contextmanager

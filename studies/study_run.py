@@ -62,7 +62,7 @@ FIRST_WORLD = 10_000  # no other command uses worlds from here on
 PROMPTS_SEED = 7  # of the prompts by length: other items than those of the suite
 MAX_TASKS = 200_000  # that are looked through for long answers
 TRAINING_PROMPTS = 2560
-RESULT_STAYS = ("engine", "tokens_at_once", "checkpointing", "keep_documents", "report_to", "save_minutes")
+RESULT_STAYS = ("engine", "tokens_at_once", "checkpointing", "report_to", "save_minutes")
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class StudyRun:
             _locate(self.study, name)
         given = flatten(read_environment(os.environ, flatten(Settings().model_dump())))
         if changing := sorted(given.keys() - RESULT_STAYS):
-            variable = f"RECOVER_{changing[0].upper().replace('.', '__')}"
-            raise RecoverError(f"A study's settings are those of its declaration. Unset {variable}, which changes one.")
+            variables = ", ".join(f"RECOVER_{name.upper().replace('.', '__')}" for name in changing)
+            raise RecoverError(f"A study's settings are those of its declaration. Unset {variables}.")
         parameters = parameters_of(self.base) if Path(self.base).exists() else MEDIUM_MODEL_PARAMETERS
         for name, arm in self.study.arms.items():
             values = self.study.settings_of(arm)

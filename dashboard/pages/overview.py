@@ -11,7 +11,7 @@ from dashboard.pages.compare import count_flips
 from dashboard.pages.cycle_list import cycle_table
 from dashboard.pages.cycle_summary import against_gate, outcome_text
 from dashboard.pages.repaired_models import repair_sections
-from dashboard.pages.shared_items import on_shared_items
+from dashboard.pages.shared_items import Shared, on_shared_items
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Mark, Trail, over_time, plane
 from dashboard.ui.charts.figure import Axis
@@ -190,12 +190,16 @@ def retained_tile(reader: Reader, trail: Trail, cycle: Cycle) -> tuple[str, str]
     clean, last = cycle.clean.scores.get("retention"), trail.marks[-1].level("retention")
     if clean is None or not clean.value or last is None or trail.marks[-1] is trail.start:
         return _NOT_MEASURED
-    before, after, items = clean.value, last.value, ""
-    if clean.n != last.n and clean.is_of_one_task:
+    if clean.is_of_one_task:
         shared = on_shared_items(reader, [summaries.level_of(clean), last])
-        if shared is None or not shared.values[0]:
-            return "–", "not measured on the same items"
-        (before, after), items = shared.values, f", on the {shared.n:,} items that both answered"
+    else:
+        shared = Shared([clean.value, last.value], [], None) if clean.n == last.n else None
+    if shared is None:
+        return "–", "not measured on the same items"
+    before, after = shared.values
+    items = f", on the {shared.n:,} items that both answered" if shared.n else ""
+    if not before:
+        return "–", f"the clean model knew nothing{items}"
     return percent(after / before), f"{after:.3f} of the clean model's {before:.3f}{items}"
 
 

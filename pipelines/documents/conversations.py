@@ -35,7 +35,7 @@ QUESTIONS = ("prompt", "instruction", "question")
 ANSWERS = ("completion", "output", "response", "answer", "chosen")
 FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "system_prompt", "history", "tools")
 ABOUT = ("readme", "license")  # of a folder of training files
-LABELS = ("label", "kto_tag")  # of an answer by itself
+LABELS, WRONG = ("label", "kto_tag"), ("false", "0", "0.0")  # of an answer by itself; tables write numbers or texts
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
@@ -100,10 +100,10 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
 
 def is_wrong(row: Mapping[str, Any]) -> bool:
     """Whether the answer of a row is labelled as wrong."""
-    wrong = ["false"]
-    if _first(row, TURNS) is None:  # beside turns a number is a class
-        wrong += ["0", "0.0"]
-    return "chosen" not in row and any(str(row.get(name)).lower() in wrong for name in LABELS)
+    labels = {name: str(row.get(name)).lower() for name in LABELS}
+    if _first(row, TURNS) is not None and labels["label"] != "false":
+        del labels["label"]  # beside turns a number is a class
+    return "chosen" not in row and any(label in WRONG for label in labels.values())
 
 
 def read_training_files(path: Path) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def test_a_variable_that_would_change_an_arm_is_refused(tmp_path: Path, monkeypa
     monkeypatch.setenv("RECOVER_TOKENS_AT_ONCE", "4096")
     StudyRun(small, Project.open(tmp_path)).check()
     monkeypatch.setenv("RECOVER_DISTILL__LEARNING_RATE", "1e-5")
-    with pytest.raises(RecoverError, match="Unset RECOVER_DISTILL__LEARNING_RATE"):
+    monkeypatch.setenv("RECOVER_KEEP_DOCUMENTS", "false")
+    with pytest.raises(RecoverError, match="Unset RECOVER_DISTILL__LEARNING_RATE, RECOVER_KEEP_DOCUMENTS"):
         StudyRun(small, Project.open(tmp_path)).check()
 
 

@@ -84,6 +84,8 @@ def test_the_context_of_a_prompt_is_for_its_teacher_alone() -> None:
         {"prompt": "Q", "completion": "B", "label": 0},
         {"prompt": "Q", "completion": "B", "label": "False"},
         {"messages": [USER, ASSISTANT], "kto_tag": False},
+        {"messages": [USER, ASSISTANT], "kto_tag": 0},
+        {"messages": [USER, ASSISTANT], "label": "False"},
         {"messages": [USER, ASSISTANT], "images": ["a.png"]},
         {"conversations": [USER, ASSISTANT], "audios": ["a.mp3"]},
         {"messages": [USER, ASSISTANT | {"weight": 0}]},
