@@ -73,7 +73,7 @@ def measure_reading(docs: Path, ids: bool) -> dict[str, Any]:
     return {
         "files": corpus.files,
         "texts": len(corpus.texts),
-        "copies": corpus.copies,
+        "copies": corpus.texts.copies,
         "skipped": len(corpus.skipped),
         "tokens": tokens,
         "read": read,

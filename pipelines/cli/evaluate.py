@@ -186,7 +186,7 @@ def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]
         "documents": len(corpus.texts),
         "characters": corpus.texts.characters,
         "tokens": tokens,
-        "copies": corpus.copies,
+        "copies": corpus.texts.copies,
         "skipped": [{"file": str(file), "reason": reason} for file, reason in corpus.skipped],
         "separator": token(chat.separator),
         "separator_candidates": [token(id) for id in document_ends(chat.tokenizer)],

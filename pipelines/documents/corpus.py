@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from evals.downloads import is_hub_offline, is_hub_reachable
 from pipelines.documents.file_formats import READERS, ROWS, Unreadable, documents_in, row_documents, split_document
-from pipelines.documents.text_store import Spool, Texts, copies
+from pipelines.documents.text_store import Texts
 from pipelines.log import log
 from pipelines.storage import JsonLines
 from recovery.errors import RecoverError, first_line, hub_problem
@@ -30,7 +30,6 @@ class Corpus:
     texts: Texts
     files: int  # that have at least one document
     skipped: Skipped
-    copies: int  # that are left out
     sources: list[str]  # names of the files
 
     @property
@@ -38,7 +37,7 @@ class Corpus:
         return self.texts.hash
 
     def source(self, number: int) -> str:
-        return self.sources[self.texts.spool.sources[self.texts.indices[number]]]
+        return self.sources[self.texts.sources[number]]
 
 
 def refuse_missing(path: Path) -> None:
@@ -48,64 +47,52 @@ def refuse_missing(path: Path) -> None:
 
 def read_corpus(path: Path) -> Corpus:
     refuse_missing(path)
-    reader = _Reader()
-    if path.exists():
-        root = path.resolve()
-        files = _walk(root, root) if root.is_dir() else [(root, "" if root.is_file() else "not a regular file")]
-        for file, reason in files:
-            reader.read(file, iter(()) if reason else documents_in(file), reason)
-    else:
-        reader.read(path, row_documents(dataset_rows(str(path))), "")
-    if reader.chats:
-        log.warning(
-            f"{reader.chats:,} rows in {path} look like conversations, and are read as plain text. To learn them as "
-            "chats, name their file as --conversations (of check and repair: as --docs)"
-        )
-    return reader.corpus(path)
-
-
-def readable_files(folder: Path) -> list[Path]:
-    root = folder.resolve()
-    return [file for file, reason in _walk(root, root) if not reason and file.suffix.lower() in READERS]
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self.spool = Spool()
-        self.sources: list[str] = []
-        self.skipped: Skipped = []
-        self.chats = 0
-
-    def read(self, file: Path, documents: Iterator[str], reason: str) -> None:
-        before, has_rows = len(self.spool), file.suffix.lower() in ROWS or not file.exists()  # else it is on the hub
+    is_local = path.exists()  # else it is a data set of the hub
+    texts, sources, skipped, chats = Texts(), list[str](), Skipped(), 0
+    for file, reason in _files(path) if is_local else [(path, "")]:
         name = os.fsencode(file).decode("utf-8", "replace")  # file names can be any bytes
+        has_rows, found = file.suffix.lower() in ROWS or not is_local, 0
         try:
-            for text in documents:
-                self.spool.add(text, len(self.sources))
-                self.chats += has_rows and TURNS.search(text) is not None
+            documents = documents_in(file) if is_local else row_documents(dataset_rows(str(path)))
+            for text in () if reason else documents:
+                texts.add(text, len(sources))
+                found += 1
+                chats += has_rows and TURNS.search(text) is not None
         except RecoverError:
             raise
         except Exception as error:  # parsers fail in many ways on broken files
             reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
-        added = len(self.spool) - before
-        if reason or not added:
-            partly = " (what could be read is included)" if added else ""
-            self.skipped.append((Path(name), (reason or "empty") + partly))
-        if added:
-            self.sources.append(name)
+        if reason or not found:
+            partly = " (what could be read is included)" if found else ""
+            skipped.append((Path(name), (reason or "empty") + partly))
+        if found:
+            sources.append(name)
+    if not texts:
+        _refuse_empty(path, skipped)
+    if chats:
+        log.warning(
+            f"{chats:,} rows in {path} look like conversations, and are read as plain text. To learn them as "
+            "chats, name their file as --conversations (of check and repair: as --docs)"
+        )
+    texts.flush()
+    return Corpus(path, texts, len(set(texts.sources)), skipped, sources)
 
-    def corpus(self, path: Path) -> Corpus:
-        spool = self.spool
-        if not len(spool):
-            formats = ", ".join(sorted(READERS))
-            reasons = "; ".join(f"{file.name}: {reason}" for file, reason in self.skipped[:3])
-            reasons = f" ({reasons})" if reasons else ""
-            raise RecoverError(f"There is no readable document in {path}{reasons}. Supported formats are {formats}.")
-        spool.flush()
-        left_out = set(copies(spool))
-        unique = [i for i in range(len(spool)) if i not in left_out]
-        files = len({spool.sources[i] for i in unique})
-        return Corpus(path, Texts(spool, unique), files, self.skipped, len(left_out), self.sources)
+
+def _refuse_empty(path: Path, skipped: Skipped) -> NoReturn:
+    reasons = "; ".join(f"{file.name}: {reason}" for file, reason in skipped[:3])
+    reasons = f" ({reasons})" if reasons else ""
+    formats = ", ".join(sorted(READERS))
+    raise RecoverError(f"There is no readable document in {path}{reasons}. Supported formats are {formats}.")
+
+
+def readable_files(folder: Path) -> list[Path]:
+    return [file for file, reason in _files(folder) if not reason and file.suffix.lower() in READERS]
+
+
+def _files(path: Path) -> Iterable[tuple[Path, str]]:
+    """Each file, and the reason why it cannot be read, or ""."""
+    root = path.resolve()
+    return _walk(root, root) if root.is_dir() else [(root, "" if root.is_file() else "not a regular file")]
 
 
 def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:

@@ -22,7 +22,7 @@ def test_a_folder_is_read_in_order_once_each_and_hashed(tmp_path: Path) -> None:
     (docs / "deep" / "c.txt").write_text("two")
     corpus = read_corpus(docs)
     assert list(corpus.texts) == ["one", "two"]
-    assert (corpus.files, corpus.copies, corpus.texts.characters) == (2, 1, 6)
+    assert (corpus.files, corpus.texts.copies, corpus.texts.characters) == (2, 1, 6)
     assert corpus.source(1) == str(docs / "b.md")
     assert corpus.hash == read_corpus(docs).hash
     (docs / "b.md").write_text("other")
@@ -84,7 +84,7 @@ def test_copies_are_left_out_and_another_version_of_a_text_is_not(tmp_path: Path
     (tmp_path / "sent-again.txt").write_text(policy.upper().replace(" ", "\n"))
     corpus = read_corpus(tmp_path)
     assert [Path(corpus.source(n)).name for n in range(len(corpus.texts))] == ["policy-v1.md", "policy-v2.md"]
-    assert corpus.copies == 1
+    assert corpus.texts.copies == 1
 
 
 def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
