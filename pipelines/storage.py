@@ -84,9 +84,9 @@ class ContentCache:
 
     folder: Path
 
-    def path(self, kind: str, inputs: Any, suffix: str = ".json", digits: int = 16) -> Path:
+    def path(self, kind: str, inputs: Any, suffix: str = ".json") -> Path:
         """Where the result of these inputs is stored, whether it exists or not: `<kind>-<hash><suffix>`."""
-        return self.folder / f"{kind}-{content_hash(inputs)[:digits]}{suffix}"
+        return self.folder / f"{kind}-{content_hash(inputs)[:16]}{suffix}"
 
     def get_or_write(self, kind: str, inputs: Any, compute: Callable[[], Any]) -> Any:
         """Return the stored JSON value of these inputs; compute and store it first if it is missing or damaged."""

@@ -1,12 +1,13 @@
 """Tokenize a corpus into one flat file of token ids, cached by content. Mid-training reads its windows from it."""
 
 import json
-import mmap
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pipelines.storage import HASH_DIGITS, ContentCache, open_atomic
 
@@ -17,11 +18,8 @@ class TokenFile(Sequence[Sequence[int]]):
     """Each item is one document's token ids, as a view of the memory-mapped file."""
 
     def __init__(self, file: Path):
-        self.ends = array("Q")
-        self.ends.frombytes(_ends(file).read_bytes())
-        with file.open("rb") as raw:
-            empty = not self.ends or self.ends[-1] == 0
-            self.ids = memoryview(b"" if empty else mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)).cast("I")
+        self.ends = np.fromfile(_ends(file), np.uint64)
+        self.ids = np.memmap(file, np.uint32, mode="r").data
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -34,14 +32,14 @@ class TokenFile(Sequence[Sequence[int]]):
 
     @property
     def tokens(self) -> int:
-        return self.ends[-1] if self.ends else 0
+        return len(self.ids)
 
 
 def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, content: str) -> TokenFile:
     """Tokenize the texts, or open the file of an earlier call. `content` is the hash of the texts."""
     kind, inputs = f"tokens-{content[:HASH_DIGITS]}", f"{content}/{_definition(tokenizer)}"
-    file = ContentCache(folder).path(kind, inputs, ".u32", digits=24)
-    if not _is_whole(file):
+    file = ContentCache(folder).path(kind, inputs, ".u32")
+    if not (file.is_file() and _ends(file).is_file()):
         ends = array("Q")
         with open_atomic(file) as raw:
             for ids in _tokenize(texts, tokenizer):
@@ -50,18 +48,6 @@ def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, conte
             with open_atomic(_ends(file)) as out:  # the token file must not appear before its ends
                 out.write(ends.tobytes())
     return TokenFile(file)
-
-
-def _is_whole(file: Path) -> bool:
-    """Whether both files are there, and as long as they say: a power failure may leave a part of them."""
-    ends = array("Q")
-    if not (file.is_file() and _ends(file).is_file()):
-        return False
-    stored = _ends(file).read_bytes()
-    if not stored or len(stored) % ends.itemsize:
-        return False
-    ends.frombytes(stored[-ends.itemsize :])
-    return file.stat().st_size == ends[-1] * array("I").itemsize
 
 
 def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
