@@ -36,7 +36,7 @@ SECTIONS = {  # of the help: the commands by purpose
     "A model trained elsewhere": ("check", "repair"),
     "Evaluate": ("eval", "compare", "documents", "questions", "study"),
     "Decide": ("promote", "rollback", "export"),
-    "Inspect": ("status", "runs", "show", "lineage", "dashboard", "report"),
+    "Inspect": ("status", "runs", "show", "dashboard", "report"),
     "Maintain": ("init", "doctor", "cancel", "gc"),
 }
 NEXT_COMMAND = re.compile(r"(next|Try again with [^:]+): recover ")

@@ -1,4 +1,4 @@
-"""Commands that show what a project has stored: status, runs, show, lineage, and as pages: dashboard, report."""
+"""Commands that show what a project has stored: status, runs, show, and as pages: dashboard, report."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -126,7 +126,7 @@ def runs(project: "Project", limit: int) -> CommandResult:
 @command_result
 @in_project
 def show(project: "Project", ref: str) -> CommandResult:
-    """Show one checkpoint: its files, origin and scores.
+    """Show one checkpoint: its files, its scores and its ancestors.
 
     \b
     Example: recover show cycle:1
@@ -144,7 +144,11 @@ def show(project: "Project", ref: str) -> CommandResult:
         evaluations.append({**task, "at": at, "seconds": evaluation.seconds, "cost": cost})
         for name, score in evaluation.scores.items():
             scores.append({**task, "metric": name, "value": score.value, "n": score.n, "at": at})
-    lineage = [ancestor.reference for ancestor in project.reader.lineage(checkpoint.id)]
+    stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
+    lineage: list[dict[str, Any]] = [
+        {"checkpoint": ancestor.reference, "scores": _scores(stages[ancestor.id])}
+        for ancestor in project.reader.lineage(checkpoint.id)
+    ]
     data: dict[str, Any] = {
         "checkpoint": checkpoint.reference,
         "path": checkpoint.path,
@@ -161,37 +165,13 @@ def show(project: "Project", ref: str) -> CommandResult:
     }
     names = ("checkpoint", "path", "kind", "hash", "step", "run")
     lines = [f"{name:<10} {'-' if data[name] is None else data[name]}" for name in names]
-    lines += [f"lineage    {' ← '.join(lineage)}"]
+    lines.append("lineage")
+    lines += [f"  {row['checkpoint']:<22} {_score_text(row['scores'])}".rstrip() for row in lineage]
     for s in scores:
         value = "-" if s["value"] is None else f"{s['value']:.3f}"
         lines.append(f"  {s['suite']:<10} {s['task']:<14} {s['metric']:<30} {value}  n = {s['n']}")
     lines += [f"  {e['suite']:<10} {e['task']:<14} took {describe_cost(e['seconds'], e['cost'])}" for e in evaluations]
     return CommandResult(data, lines)
-
-
-@main.command()
-@click.argument("ref", default="current")
-@command_result
-@in_project
-def lineage(project: "Project", ref: str) -> CommandResult:
-    """Show a checkpoint's ancestors back to the clean model.
-
-    \b
-    Example: recover lineage current
-    """
-    stages = {stage.checkpoint.id: stage for stage in project.reader.stages(project.id) if stage.checkpoint}
-    chain: list[dict[str, Any]] = [
-        {
-            "checkpoint": checkpoint.reference,
-            "role": checkpoint.role,
-            "cycle": checkpoint.cycle,
-            "path": checkpoint.path,
-            "scores": _scores(stages[checkpoint.id]),
-        }
-        for checkpoint in project.reader.lineage(project.resolve(ref).id)
-    ]
-    lines = [f"{row['checkpoint']:<22} " + _score_text(row["scores"]) for row in chain]
-    return CommandResult({"lineage": chain}, lines)
 
 
 @main.command()

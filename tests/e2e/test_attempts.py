@@ -30,7 +30,7 @@ def results(damaged_project: Path) -> dict[str, Any]:
     results["third"] = recover(folder, *distill, *LENIENT)
     results["status after three"] = recover(folder, "status")
     results["fourth"] = recover(folder, *distill, *LENIENT)
-    results["lineage"] = recover(folder, "lineage", "cycle:1")
+    results["show"] = recover(folder, "show", "cycle:1")
     return results
 
 
@@ -51,7 +51,7 @@ def test_distill_tries_again_within_the_same_cycle(results: dict[str, Any]) -> N
     assert third.data["next_attempt"] is None
     runs = [(run["kind"], run["cycle"]) for run in results["runs after two"].data["runs"] if run["kind"] != "eval"]
     assert runs == [("distill", 1), ("distill", 1), ("midtrain", 1)]
-    assert [row["checkpoint"] for row in results["lineage"].data["lineage"]] == [
+    assert [row["checkpoint"] for row in results["show"].data["lineage"]] == [
         "cycle:1/recovered",
         "cycle:1/midtrained",
         "base",

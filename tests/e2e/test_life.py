@@ -33,7 +33,7 @@ def results(damaged_project: Path) -> dict[str, Any]:
         folder, "compare", "cycle:1/midtrained", "cycle:1", "--suite", "behaviour", "--limit", 60
     )
     results["promote"] = recover(folder, "promote", "cycle:1", "--reason", "to test it")
-    results["lineage"] = recover(folder, "lineage", "cycle:1")
+    results["show"] = recover(folder, "show", "cycle:1")
     results["rollback"] = recover(folder, "rollback", "--reason", "back again")
     results["export"] = recover(folder, "export", "cycle:1", "--to", folder / "exported")
     return results
@@ -103,7 +103,7 @@ def test_compare_shows_what_was_forgotten_and_recovered(results: dict[str, Any])
 
 def test_a_person_decides_and_the_lineage_reaches_the_clean_model(results: dict[str, Any]) -> None:
     assert results["promote"].data["current"] == "cycle:1/recovered", results["promote"].stderr
-    lineage = [row["checkpoint"] for row in results["lineage"].data["lineage"]]
+    lineage = [row["checkpoint"] for row in results["show"].data["lineage"]]
     assert lineage == ["cycle:1/recovered", "cycle:1/midtrained", "base"]
     assert results["rollback"].data["current"] == "base"
 

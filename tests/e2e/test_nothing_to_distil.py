@@ -30,8 +30,8 @@ def test_a_copy_of_a_mid_trained_model_that_passes_is_promoted(tmp_path: Path) -
     assert promoted["recovered"] == data["recovered"], "which later cycles must keep"
     assert promoted["recovered"]["knowledge"] is not None
     assert completed.stderr.count("Measuring") == 2
-    recovered, midtrained, *_ = recover(tmp_path, "lineage", "cycle:1/recovered").data["lineage"]
-    weights = [next(Path(one["path"]).glob("*.safetensors")).read_bytes() for one in (recovered, midtrained)]
+    shown = [recover(tmp_path, "show", f"cycle:1/{role}").data for role in ("recovered", "midtrained")]
+    weights = [next(Path(one["path"]).glob("*.safetensors")).read_bytes() for one in shown]
     assert weights[0] == weights[1]
     again = recover(tmp_path, "eval", "cycle:1/recovered", "--questions", "world/questions.jsonl", "--limit", 12)
     assert "Measuring" not in again.stderr

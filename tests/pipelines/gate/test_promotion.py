@@ -125,9 +125,9 @@ def test_every_suite_has_a_score_or_null(project: Project) -> None:
     nothing = dict.fromkeys(("behaviour", "knowledge", "earlier", "retention"))
     (shown,) = answer(project, "status")["cycles"]
     assert shown["clean"] == shown["damaged"] == shown["recovered"] == nothing
-    lineage = answer(project, "lineage", "cycle:1/midtrained")["lineage"]
+    lineage = answer(project, "show", "cycle:1/midtrained")["lineage"]
     assert [row["scores"] for row in lineage] == [nothing] * 2
-    assert shown_by(project, "lineage", "cycle:1/midtrained").split() == ["cycle:1/midtrained", "base"]
+    assert shown_by(project, "show", "cycle:1/midtrained").endswith("lineage\n  cycle:1/midtrained\n  base\n")
     assert "None" not in shown_by(project, "show", "base")
 
 
@@ -211,7 +211,7 @@ def test_status_and_runs_print_the_four_measures(project: Project) -> None:
         project.tracker.evaluation(checkpoint, measuring, score | {"metrics": {"match": {"value": value, "n": 20}}})
     rows = [line.split() for line in shown_by(project, "status").splitlines()]
     assert ["cycle", "1", "-", "-", "0.900", "0.750"] in rows
-    assert "what it knew before" in " ".join(shown_by(project, "lineage", "cycle:1").split())
+    assert "what it knew before" in " ".join(shown_by(project, "show", "cycle:1").split())
     (listed,) = [one for one in answer(project, "runs")["runs"] if one["scores"]]
     assert listed["scores"] == {"behaviour": None, "knowledge": None, "earlier": 0.9, "retention": 0.75}
     assert "earlier cycles 0.900 · what it knew before 0.750" in shown_by(project, "runs")
