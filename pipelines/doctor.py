@@ -1,7 +1,6 @@
 """Check what this machine has for training, and what is missing. It creates and downloads nothing."""
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -36,8 +35,6 @@ class Finding:
 def examine(folder: Path | None) -> list[Finding]:
     project = find_root(folder)
     checks: dict[str, Callable[[], Finding]] = {
-        "python": _python,
-        "built-in model": _built_in_model,
         "gpu": _gpu,
         "vllm": _vllm,
         "disk": partial(_disk, project),
@@ -58,23 +55,6 @@ def examine(folder: Path | None) -> list[Finding]:
 
 def can_run(findings: list[Finding]) -> bool:
     return all(finding.ok or not finding.required for finding in findings)
-
-
-def _python() -> Finding:
-    fix = "use a newer Python: make PYTHON=python3.12 demo, or a new virtual environment"
-    ok, detail = sys.version_info >= (3, 11), platform.python_version()
-    return Finding("python", ok, detail, "recover does not run", fix, required=True)
-
-
-def _built_in_model() -> Finding:
-    from recovery.lab import BASE
-
-    weights = BASE / "model.safetensors"
-    size = weights.stat().st_size if weights.is_file() else 0
-    detail = f"{size / 1e6:.0f} MB in {BASE}" if size else f"no weights in {BASE}"
-    impact = "recover demo, and every command without --base, fail"
-    fix = "install recover again; in a checkout: git checkout recovery/lab/base"
-    return Finding("built-in model", size > 1e6, detail, impact, fix, required=True)
 
 
 def _gpu() -> Finding:
