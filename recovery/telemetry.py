@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -58,12 +58,9 @@ class StepRecord:
     flops: float
     peak_memory_bytes: int
     skipped: bool = False
-    waiting: float | None = None  # share of the step's time spent waiting for servers
-    servers: dict[str, float] = field(default_factory=dict)  # bytes, by "HOST:PORT/sent_bytes" and /received_bytes
 
     def metrics(self) -> dict[str, float]:
         values = asdict(self)
-        values |= {f"server/{name}": count for name, count in values.pop("servers").items()}
         return {k: float(v) for k, v in values.items() if k != "step" and v is not None and math.isfinite(v)}
 
 

@@ -17,7 +17,6 @@ import torch
 
 from recovery.chunked_loss import chunked_loss
 from recovery.distributed import all_reduce_sum, load_optimizer, own_rows, whole
-from recovery.engines.servers import take_traffic
 from recovery.errors import RecoverError
 from recovery.hardware import MemoryReturn, give_back_freed_memory
 from recovery.models.students import Student
@@ -124,7 +123,6 @@ def train(
     give_back_freed_memory(student.device)  # what a measurement before has left
     while state.step < plan.steps:
         start_time = time.perf_counter()
-        take_traffic()  # of what came before, such as a probe
         samples = signal.prepare(states.draw(student, state.step // objective.epochs))
         rollout_seconds = time.perf_counter() - start_time
         epochs = min(objective.epochs, plan.steps - state.step)
@@ -133,7 +131,6 @@ def train(
             metrics = StepMetrics()
             count, norm, skipped = state.take_step(learning, samples, metrics)
             seconds = time.perf_counter() - start_time
-            exchanged, waited = take_traffic()
             record = StepRecord(
                 step=state.step,
                 loss=metrics.loss,
@@ -147,8 +144,6 @@ def train(
                 flops=flops_of_step(student, signal, samples, rolled_out=rollout_seconds > 0),
                 peak_memory_bytes=peak_memory_bytes(student.device),
                 skipped=skipped,
-                waiting=waited / (rollout_seconds + seconds) if exchanged else None,
-                servers=exchanged,
                 **metrics.token_metrics(),
                 **rollout_metrics(samples),
             )

@@ -1,4 +1,4 @@
-"""vLLM servers that speak HTTP: requests with one key, rows shared out over several servers, and what that exchanges.
+"""vLLM servers that speak HTTP: requests with one key, and rows shared out over several servers.
 
 A row is one request. If a server fails, the rows without an answer are asked for again, after a pause that doubles, of
 the servers that answer: a caller gets all rows or none. Only the standard library is used; redirects are not followed
@@ -11,11 +11,10 @@ import os
 import re
 import ssl
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -77,7 +76,6 @@ class Server:
         parts = urlsplit(address)
         self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        self.name = parts.netloc
         self.serves: object = None  # what it was last shown to serve; None after a failure
         self.adapter = ""  # the name of the adapter that was loaded into it
         self.answered_at = 0.0
@@ -109,7 +107,6 @@ class Server:
             raise Unavailable(f"no answer: {first_line(error)}") from error
         finally:
             connection.close()
-        _count({f"{self.name}/sent_bytes": len(sent), f"{self.name}/received_bytes": len(received)})
         if answer.status in (401, 403):
             raise RecoverError(f"The server {self.address} refuses the key. Set {KEY} to the key it was started with.")
         if answer.status != 200:
@@ -156,18 +153,15 @@ class Servers:
         """Return `work(server, row)` of each row, from the servers that `prepare` raises nothing for.
 
         Where a server fails, the rows without a result are shared anew."""
-        start_time, results = time.monotonic(), dict[int, T]()
-        try:
-            for pause in (0.0, *PAUSES):
-                time.sleep(pause)
-                try:
-                    if ready := [server for server in self.servers if self._is_ready(server)]:
-                        _share(ready, work, rows, units, results)
-                        return [results[row] for row in range(rows)]
-                except Unavailable as error:
-                    self._failure = str(error)
-        finally:
-            _count({WAITING: time.monotonic() - start_time})
+        results: dict[int, T] = {}
+        for pause in (0.0, *PAUSES):
+            time.sleep(pause)
+            try:
+                if ready := [server for server in self.servers if self._is_ready(server)]:
+                    _share(ready, work, rows, units, results)
+                    return [results[row] for row in range(rows)]
+            except Unavailable as error:
+                self._failure = str(error)
         named = ", ".join(server.address for server in self.servers)
         raise RecoverError(
             f"No answer from {named} for {sum(PAUSES) / 60:.0f} minutes ({self._failure}). "
@@ -251,24 +245,3 @@ def _message(received: bytes, key: str) -> str:
         answer = error.get("message", error) if isinstance(error, dict) else error
     line = first_line(ValueError(answer))
     return (line.replace(key, "…") if key else line)[:300]
-
-
-WAITING = "waiting"
-
-_lock = Lock()
-_traffic: defaultdict[str, float] = defaultdict(float)  # of the whole process: bytes of each server, seconds waited
-
-
-def _count(amounts: dict[str, float]) -> None:
-    with _lock:
-        for name, amount in amounts.items():
-            _traffic[name] += amount
-
-
-def take_traffic() -> tuple[dict[str, float], float]:
-    """What was exchanged since the last call: bytes by server and direction, and the seconds waited."""
-    with _lock:
-        taken = {name: amount for name, amount in _traffic.items() if amount}
-        _traffic.clear()
-    waited = taken.pop(WAITING, 0.0)
-    return taken, waited

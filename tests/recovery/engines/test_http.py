@@ -7,14 +7,9 @@ import torch
 from recovery.engines import Generation, Sampling, servers
 from recovery.engines.http import HttpEngine
 from recovery.engines.servers import Server, Servers, Unavailable, parse_addresses
-from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student
-from recovery.objectives import CrossEntropy
-from recovery.signals import Labels
-from recovery.states import Prompt, Rollouts
-from recovery.train import Plan, train
 from tests.models import save_tiny
 from tests.recovery.engines.agreement import assert_log_probs_agree
 from tests.recovery.engines.small_server import SmallServer, serving
@@ -221,18 +216,3 @@ def test_other_addresses_are_refused(named: str, message: str) -> None:
     with pytest.raises(RecoverError, match=message) as refused:
         parse_addresses(named)
     assert "password@" not in str(refused.value)
-
-
-def test_a_step_records_the_bytes_of_servers_and_the_share_of_waiting(student: Student, server: SmallServer) -> None:
-    with serving(server) as named:
-        engine = HttpEngine(student, named)
-        states = Rollouts([Prompt(t, student.chat.prompt(t)) for t in TEXTS], engine, rows=4, max_new_tokens=8)
-        first, second = (r.metrics() for r in train(student, states, Labels(), CrossEntropy(), Plan(2, 1e-3)))
-    name = f"server/{named.removeprefix('http://')}"
-    assert 0 < first["waiting"] < 1
-    assert second[f"{name}/sent_bytes"] > 4 * 20
-    assert second[f"{name}/received_bytes"] > second[f"{name}/sent_bytes"]
-    own = next(train(student, Rollouts(states.prompts, TransformersEngine(student), rows=4, max_new_tokens=8),
-                     Labels(), CrossEntropy(), Plan(1, 1e-3)))  # fmt: skip
-    assert own.waiting is None
-    assert own.servers == {}
