@@ -1,10 +1,7 @@
-// Saves a table as CSV or a chart as a picture, without a request to the server.
+// Saves a table as CSV, without a request to the server.
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-save]");
-  if (!button) return;
-  const card = (button.dataset.selector && document.querySelector(button.dataset.selector)) || button.closest(".card, .section");
-  if (button.dataset.save === "csv") saveTable(card.querySelector("table"), button.dataset.name);
-  else saveChart(card, button.dataset.save, button.dataset.name);
+  if (button) saveTable(button.closest(".card, .section").querySelector("table"), button.dataset.save);
 });
 
 function saveTable(table, name) {
@@ -21,17 +18,6 @@ function field(text) {
   const trimmed = text.trim().replace(/^−(?=[\d.]+$)/, "-");
   const safe = /^[=+\-@\t\r]/.test(trimmed) && isNaN(Number(trimmed)) ? "'" + trimmed : trimmed;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-}
-
-function saveChart(card, format, name) {
-  const chart = card.querySelector(".js-plotly-plot");
-  if (!chart) return;
-  const { width, height } = chart.getBoundingClientRect();
-  const background = getComputedStyle(chart.closest(".card")).backgroundColor;
-  // The picture gets the card's background: light text of the dark look could not be read on a transparent one.
-  window.Plotly.relayout(chart, { paper_bgcolor: background })
-    .then(() => window.Plotly.downloadImage(chart, { format, width, height, scale: 2, filename: name }))
-    .then(() => window.Plotly.relayout(chart, { paper_bgcolor: "rgba(0,0,0,0)" }));
 }
 
 // Charts. The server sends a figure (data-figure of a .chart); plotly draws it in a node of our own, which stays when
@@ -74,7 +60,9 @@ function draw(chart) {
   if (chart.drawn) keepZoom(JSON.parse(chart.drawn).layout, chart.layout, layout);
   chart.drawn = chart.figure;
   chart.parentNode.style.height = `${layout.height}px`;
-  window.Plotly.react(chart, data, { ...layout, width: chart.parentNode.clientWidth }, SETTINGS);
+  const picture = { format: "svg", filename: chart.parentNode.dataset.chart };
+  const settings = { ...SETTINGS, toImageButtonOptions: picture };
+  window.Plotly.react(chart, data, { ...layout, width: chart.parentNode.clientWidth }, settings);
 }
 
 // Plotly keeps a zoom only while the figure asks for the same range; a longer history asks for another one.

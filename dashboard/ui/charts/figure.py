@@ -70,8 +70,9 @@ class Figure(TypedDict):
 def blank(look: Look, height: int, margin: Mapping[str, int]) -> Figure:
     """A figure with one pair of axes and no data."""
     palette, clear = look.palette, "rgba(0,0,0,0)"
+    # A saved picture has the card's background: light text of the dark look could not be read on another.
     layout: dict[str, Any] = dict(
-        height=height, margin=margin, showlegend=False, paper_bgcolor=clear, plot_bgcolor=clear
+        height=height, margin=margin, showlegend=False, paper_bgcolor=palette.paper, plot_bgcolor=clear
     )
     layout["font"] = dict(family=FONT, size=12, color=palette.ink)
     layout["hoverlabel"] = dict(bgcolor=palette.paper, bordercolor=palette.muted, font=dict(color=palette.ink))
