@@ -78,8 +78,14 @@ def fake_subject(
     return Subject(ScriptedEngine(answer, **options), Chat(tokenizer, frozenset({EOS}), EOS))
 
 
-def result(passes: list[bool], task: str = "ifeval", suite: str = "behaviour") -> Result:
-    """A result whose items have their numbers as keys."""
+def result(passes: Sequence[bool], task: str = "ifeval", suite: str = "behaviour", **verdicts: Any) -> Result:
+    """A result whose items have their numbers as keys, and the same verdicts."""
     name = "prompt_level_strict_acc" if task == "ifeval" else "match"
-    items = [Item(str(i), "", "", passed) for i, passed in enumerate(passes)]
+    items = [Item(str(i), "", "", passed, verdicts) for i, passed in enumerate(passes)]
     return Result(task, suite, "test", {name: Metric.from_passes(passes)}, items, {}, 0.0)
+
+
+def graded(values: Sequence[float], task: str = "squad", suite: str = "behaviour", name: str = "f1") -> Result:
+    """A result by F1, a likelihood or the like, where no item is exactly right."""
+    items = [Item(str(i), "", "", False, {name: value}) for i, value in enumerate(values)]
+    return Result(task, suite, "test", {name: Metric.from_values(values)}, items, {}, 0.0)

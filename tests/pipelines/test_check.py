@@ -1,28 +1,21 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from evals.results import Item, Metric, Result
+from evals.results import Result
 from pipelines.check import change_table, forgotten_rows, learned_rows
-
-
-def knew(task: str, passes: list[bool], **verdicts: str) -> Result:
-    items = [Item(str(i), f"prompt {i}", "", passed, verdicts) for i, passed in enumerate(passes)]
-    return Result(task, "retention", "data", {"match": Metric.from_passes(passes)}, items, {}, 1.0)
+from tests.evals.fakes import graded, result
 
 
 def instructions(passes: list[bool], **settings: Any) -> Result:
-    kinds = ["keywords:existence", "punctuation:no_comma"]
-    items = [
-        Item(str(i), f"prompt {i}", "", passed, {"instructions": kinds, "strict": [passed, True]})
-        for i, passed in enumerate(passes)
-    ]
-    metrics = {"prompt_level_strict_acc": Metric.from_passes(passes)}
-    return Result("ifeval", "behaviour", "data", metrics, items, settings, 1.0)
+    plain, kinds = result(passes), ["keywords:existence", "punctuation:no_comma"]
+    items = [replace(i, verdicts={"instructions": kinds, "strict": [i.passed, True]}) for i in plain.items]
+    return replace(plain, items=items, settings=settings)
 
 
 def test_a_measure_is_followed_by_its_kinds_and_tasks() -> None:
-    base = [instructions([True] * 40), knew("general", [True] * 20, kind="sums")]
+    base = [instructions([True] * 40), result([True] * 20, "general", "retention", kind="sums")]
     rows = forgotten_rows(base, [instructions([True] * 20 + [False] * 20), base[1]])
     assert [row.name for row in rows] == [
         "instruction following", "keywords", "punctuation", "what it knew before", "sums",
@@ -46,19 +39,17 @@ def test_the_interval_holds_for_all_looks_if_prompts_were_asked_in_blocks() -> N
 
 
 def test_several_tasks_are_pooled_and_listed() -> None:
-    base = [knew("arithmetic", [True] * 10), knew("own_world", [True] * 10)]
-    rows = forgotten_rows(base, [base[0], knew("own_world", [False] * 10)])
+    base = [result([True] * 10, task, "retention") for task in ("arithmetic", "own_world")]
+    rows = forgotten_rows(base, [base[0], result([False] * 10, "own_world", "retention")])
     assert [(row.name, row.difference) for row in rows] == [
         ("what it knew before", -0.5), ("arithmetic", 0.0), ("own world", -1.0),
     ]  # fmt: skip
 
 
 def test_likelihoods_are_compared_item_by_item() -> None:
-    def answers(values: list[float]) -> Result:
-        items = [Item(str(i), "Q", "A", False, {"likelihood": value}) for i, value in enumerate(values)]
-        return Result("answers", "knowledge", "file", {"likelihood": Metric.from_values(values)}, items, {}, 1.0)
-
-    row = learned_rows([answers([0.1, 0.2, 0.3])], [answers([0.4, 0.5, 0.6])])[0]
+    answers = ([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
+    before, after = (graded(values, "answers", "knowledge", "likelihood") for values in answers)
+    row = learned_rows([before], [after])[0]
     assert row.name == "new knowledge (likelihood of answers)"
     assert row.difference == pytest.approx(0.3)
     assert row.ci95 == pytest.approx((0.3, 0.3))

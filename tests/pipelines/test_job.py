@@ -10,6 +10,7 @@ from db.tables import Run, RunInputs
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job, unfinished_jobs
+from pipelines.project.locations import relocate
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -103,38 +104,33 @@ def test_json_round_trip(
     assert job.checkpoints == {id for id in (start, student, *named_checkpoints(teacher)) if id}
 
 
-def test_files_of_a_project_that_was_moved_are_located_in_its_new_folder(tmp_path: Path) -> None:
+def test_files_of_a_project_that_was_moved_or_copied_are_located_in_its_new_folder(tmp_path: Path) -> None:
     old, new = tmp_path / "old" / ".recover", tmp_path / "new" / ".recover"
     for name in ("questions", "cache"):
         (new / name).mkdir(parents=True)
         (new / name / "file.jsonl").touch()
-    plan = EvalPlan(questions=old / "questions" / "file.jsonl", ifeval_data=Path("/data/ifeval.jsonl"))
+    asked, found = (home / "questions" / "file.jsonl" for home in (old, new))
+    gone = tmp_path / "gone.jsonl"
+    plan = EvalPlan(questions=asked, ifeval_data=Path("/data/ifeval.jsonl"), earlier_questions=((1, asked), (2, gone)))
     job = Job(
         "cycle", defaults_for(SMALL_MODEL_PARAMETERS), plan, corpus=snapshot(old), prompts=old / "cache/file.jsonl"
     )
     moved = Job.from_json(job.as_json(), new)
-    assert moved.eval_plan == EvalPlan(questions=new / "questions" / "file.jsonl", ifeval_data=plan.ifeval_data)
+    assert moved.eval_plan == replace(plan, questions=found, earlier_questions=((1, found), (2, gone)))
     assert moved.prompts == new / "cache" / "file.jsonl"
     assert (moved.corpus.file, moved.corpus.path) == (new / "documents" / "abc.jsonl", Path("/d"))
+    asked.parent.mkdir(parents=True)
+    asked.touch()
+    assert Job.from_json(job.as_json(), new).eval_plan.questions == found, "a copy does not read from the original"
+    missing = asked.with_name("other.jsonl")
+    assert relocate(new, missing) == missing
 
 
-def test_documents_that_are_not_to_be_kept_go_with_the_job(tmp_path: Path) -> None:
-    for keep in (True, False):
-        home = tmp_path / str(keep)
-        stored = [snapshot_file(home, "ab12"), home / "documents" / "chats.jsonl"]
-        stored += [home / "cache" / name for name in ("tokens-ab12-1.u32", "passage-questions-ab12-1.json")]
-        for file in stored:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text("text")
-        corpus = CorpusSnapshot(Path("docs"), "ab12", 1, stored[0])
-        job = Job("cycle", Settings(keep_documents=keep), corpus=corpus, training_file=stored[1]).save(home)
-        job.delete(home)
-        assert [file.exists() for file in stored] == [keep] * 4
-
-
-def test_documents_that_others_need_stay_with_what_was_made_from_them(tmp_path: Path) -> None:
+def test_documents_go_with_the_job_unless_they_are_to_be_kept_or_others_need_them(tmp_path: Path) -> None:
+    """And with them what was made from them."""
     cache, documents = tmp_path / "cache", tmp_path / "documents"
-    stored = [snapshot_file(tmp_path, "ab12"), documents / "ab.conversations.jsonl", cache / "tokens-ab12-1.u32"]
+    stored = [snapshot_file(tmp_path, "ab12"), documents / "ab.conversations.jsonl"]
+    stored += [cache / name for name in ("tokens-ab12-1.u32", "passage-questions-ab12-1.json")]
     of_others = cache / "tokens-cd34-1.u32"
     for file in (*stored, of_others):
         file.parent.mkdir(exist_ok=True)
@@ -142,14 +138,15 @@ def test_documents_that_others_need_stay_with_what_was_made_from_them(tmp_path: 
     job = Job("cycle", Settings(keep_documents=False), corpus=CorpusSnapshot(Path("docs"), "ab12", 1, stored[0]))
     job = replace(job, training_file=stored[1]).save(tmp_path)
 
-    def kept(*runs: Run) -> list[bool]:
-        job.delete(tmp_path, runs)
+    def kept(*runs: Run, by: Job = job) -> list[bool]:
+        by.delete(tmp_path, runs)
         return [file.exists() for file in stored]
 
+    assert kept(by=replace(job, settings=Settings(keep_documents=True))) == [True] * 4
     unfinished = replace(job, id="other", settings=Settings()).save(tmp_path)
-    assert kept() == [True, True, True]
+    assert kept() == [True] * 4
     unfinished.delete(tmp_path)
     inputs = RunInputs(corpus="ab12", conversations=f"/moved/.recover/documents/{stored[1].name}")
-    assert kept(Run(settings={"keep_documents": True}, inputs=inputs)) == [True, True, True]
-    assert kept(Run(settings={"keep_documents": False}, inputs=inputs)) == [False, False, False]
+    assert kept(Run(settings={"keep_documents": True}, inputs=inputs)) == [True] * 4
+    assert kept(Run(settings={"keep_documents": False}, inputs=inputs)) == [False] * 4
     assert of_others.exists()

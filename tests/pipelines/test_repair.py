@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from db.next_attempt import NextAttempt
-from evals.results import Item, Metric, Result
+from evals.results import Result
 from pipelines.cycle import Cycle
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
@@ -17,6 +17,7 @@ from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from recovery.lab import BASE
+from tests.evals.fakes import graded, result
 from tests.pipelines.options import error_of, recover
 
 LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
@@ -208,9 +209,7 @@ def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() ->
     """A few steps for the ends of replies may cost knowledge; what begins with them must bring it back."""
 
     def asked(passed: int) -> list[Result]:
-        items = [Item(str(n), "", "", n < passed, {}) for n in range(100)]
-        of_items = Metric.from_passes([item.passed for item in items])
-        return [Result("closed_book", "knowledge", "q", {"match": of_items}, items, {}, 1.0)]
+        return [result([n < passed for n in range(100)], "closed_book", "knowledge")]
 
     project: Any = None
     begun_there, held = (
@@ -223,7 +222,7 @@ def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() ->
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
     def answers(value: float) -> Result:
-        return Result("answers", "knowledge", "file", {"likelihood": Metric.from_values([value] * 4)}, [], {}, 1.0)
+        return graded([value] * 4, "answers", "knowledge", "likelihood")
 
     kept: Any = judge_knowledge(answers(0.59), 0.95, 0.6, "gate.keep_knowledge", floor=0.4)
     assert (kept.passed, kept.limit) == (True, pytest.approx(0.59))
@@ -233,9 +232,8 @@ def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
 @pytest.mark.parametrize("fine_tune", [0.05, 0.12, 0.125])
 def test_nothing_is_guarded_where_the_fine_tune_gained_no_likelihood(fine_tune: float) -> None:
     """Preferences often make the preferred answers less likely; a loss of that is no loss of knowledge."""
-    answers = Result("answers", "knowledge", "file", {"likelihood": Metric.from_values([0.04] * 4)}, [], {}, 1.0)
     for value in (fine_tune, 0.04):
-        answers = replace(answers, metrics={"likelihood": Metric.from_values([value] * 4)})
+        answers = graded([value] * 4, "answers", "knowledge", "likelihood")
         assert judge_knowledge(answers, 0.95, fine_tune, "gate.keep_knowledge", floor=0.12).passed
 
 

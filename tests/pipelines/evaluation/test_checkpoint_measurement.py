@@ -22,27 +22,11 @@ from pipelines.evaluation.checkpoint_measurement import (
 )
 from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.project.locations import relocate
 from pipelines.project.project import Project
 from recovery.lab import BASE
+from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject, result
 from tests.pipelines.options import recover
-
-
-def test_files_of_a_moved_project_are_relocated(tmp_path: Path) -> None:
-    home = tmp_path / "after" / ".recover"
-    inside = home / "questions" / "abc" / "q.jsonl"
-    inside.parent.mkdir(parents=True)
-    inside.write_text("{}")
-    old_path, gone = tmp_path / "before" / ".recover" / "questions" / "abc" / "q.jsonl", tmp_path / "gone.jsonl"
-    plan = EvalPlan(questions=old_path, earlier_questions=((1, old_path), (2, gone))).relocated(home)
-    assert plan.questions == inside
-    assert plan.earlier_questions == ((1, inside), (2, gone))
-    old_path.parent.mkdir(parents=True)
-    old_path.write_text("{}")
-    assert relocate(home, old_path) == inside  # a copied project does not read from the original
-    missing = old_path.with_name("other.jsonl")
-    assert relocate(home, missing) == missing
 
 
 def test_plans_with_different_results_have_different_keys() -> None:
@@ -117,19 +101,16 @@ def test_a_changed_task_file_is_measured_again(tmp_path: Path, monkeypatch: pyte
 
 
 def test_few_items_are_not_split(tmp_path: Path) -> None:
-    def write(name: str, rows: list[dict[str, Any]]) -> Path:
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return tmp_path / name
-
-    questions = write("few.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(49)])
+    asked = [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(60)]
+    questions = write_jsonl(tmp_path / "few.jsonl", asked[:49])
     assert "fewer than 50 questions" in EvalPlan(questions=questions).split_problem({})
-    passages = {n: write(f"{n}.jsonl", [{"text": f"Text {i}."} for i in range(n)]) for n in (1, 9, 40)}
+    passages = {n: write_jsonl(tmp_path / f"{n}.jsonl", [{"text": f"Text {i}."} for i in range(n)]) for n in (1, 9, 40)}
     problems = [EvalPlan(passages=file).split_problem({}) for file in passages.values()]
     assert [bool(problem) for problem in problems] == [True, True, False]
-    tasks = write("one.jsonl", [{"prompt": "Say yes.", "checks": [{"contains": "yes"}]}])
+    tasks = write_jsonl(tmp_path / "one.jsonl", [{"prompt": "Say yes.", "checks": [{"contains": "yes"}]}])
     assert "too few tasks in one.jsonl" in EvalPlan().split_problem({"behaviour": str(tasks)})
     assert EvalPlan().split_problem({"behaviour": "lab"}) == ""
-    enough = write("enough.jsonl", [{"question": f"Who is {n}?", "answer": "Ada"} for n in range(60)])
+    enough = write_jsonl(tmp_path / "enough.jsonl", asked)
     assert EvalPlan(questions=enough).split_problem({"knowledge": str(tasks)}) == ""  # they replace the task file
 
 

@@ -3,18 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from evals.results import Item, Metric, Result, headlines
+from evals.results import Result, headlines
 from pipelines.evaluation.compare import compare_results, mean_forgetting, mean_lines
-
-
-def result(task: str, passes: list[bool], data: str = "d") -> Result:
-    items = [Item(str(i), "", "", p) for i, p in enumerate(passes)]
-    return Result(task, "behaviour", data, {"m": Metric.from_passes(passes)}, items, {}, 0.0)
+from tests.evals.fakes import graded, result
 
 
 def test_only_tasks_that_both_were_measured_on_are_compared() -> None:
-    one = [result("ifeval", [True] * 30 + [False] * 10), result("refusals", [True])]
-    other = [result("ifeval", [True] * 18 + [False] * 12 + [True] * 2 + [False] * 8), result("ifeval", [True], "else")]
+    one = [result([True] * 30 + [False] * 10), result([True], "refusals")]
+    other = [result([True] * 18 + [False] * 12 + [True] * 2 + [False] * 8), replace(result([True]), data="else")]
     (comparison,) = compare_results(one, other)
     assert (comparison.first, comparison.second) == (0.75, 0.5)
     as_json = comparison.as_json()
@@ -26,8 +22,8 @@ def test_only_tasks_that_both_were_measured_on_are_compared() -> None:
 
 
 def test_forgetting_and_the_recovered_share_are_relative_to_the_clean_model() -> None:
-    clean, damaged = result("ifeval", [True] * 36 + [False] * 4), result("ifeval", [True] * 16 + [False] * 24)
-    recovered = result("ifeval", [True] * 31 + [False] * 9)
+    clean, damaged = result([True] * 36 + [False] * 4), result([True] * 16 + [False] * 24)
+    recovered = result([True] * 31 + [False] * 9)
     comparisons = compare_results([damaged], [recovered], [clean])
     as_json = comparisons[0].as_json()
     assert as_json["clean"] == 0.9
@@ -43,7 +39,7 @@ def test_forgetting_and_the_recovered_share_are_relative_to_the_clean_model() ->
 
 def test_the_means_are_over_tasks_and_a_score_of_zero_before_has_no_retention() -> None:
     def measured(passes: dict[str, list[bool]]) -> list[Result]:
-        return [result(task, passed) for task, passed in passes.items()]
+        return [result(passed, task) for task, passed in passes.items()]
 
     clean = measured({"a": [True] * 4, "b": [True] * 2, "none": [False] * 2})
     first = measured({"a": [True] * 3 + [False], "b": [True, False], "none": [True, False]})
@@ -55,8 +51,8 @@ def test_the_means_are_over_tasks_and_a_score_of_zero_before_has_no_retention() 
 
 
 def test_without_the_clean_model_forgetting_is_unknown() -> None:
-    one = result("ifeval", [True, False])
-    comparisons = compare_results([one], [one], [result("ifeval", [True, True], "else")])
+    one = result([True, False])
+    comparisons = compare_results([one], [one], [replace(result([True, True]), data="else")])
     as_json = comparisons[0].as_json()
     assert (as_json["clean"], as_json["forgetting"], as_json["recovered"]) == (None, None, None)
     assert len(comparisons[0].lines()) == 1
@@ -65,13 +61,13 @@ def test_without_the_clean_model_forgetting_is_unknown() -> None:
 
 
 def test_knowledge_of_the_new_documents_cannot_be_forgotten() -> None:
-    knowledge = replace(result("closed_book", [True, False]), suite="knowledge")
+    knowledge = result([True, False], "closed_book", "knowledge")
     comparisons = compare_results([knowledge], [knowledge], [knowledge])
     assert (comparisons[0].clean, comparisons[0].forgetting) == (0.5, None)
 
 
 def test_without_a_loss_there_is_no_recovered_share() -> None:
-    same = result("ifeval", [True, False])
+    same = result([True, False])
     (comparison,) = compare_results([same], [same], [same])
     assert math.isnan(comparison.forgetting.recovered.value)
     assert comparison.as_json()["recovered"] is None
@@ -79,10 +75,8 @@ def test_without_a_loss_there_is_no_recovered_share() -> None:
 
 
 def test_graded_items_are_not_counted_as_lost_or_gained() -> None:
-    one, other, clean = (
-        replace(result("f1", [False] * 40), metrics={"f1": Metric.from_values([grade] * 40)})
-        for grade in (0.2, 0.5, 0.8)
-    )
+    without_grades = result([False] * 40).items
+    one, other, clean = (replace(graded([grade] * 40), items=without_grades) for grade in (0.2, 0.5, 0.8))
     (comparison,) = compare_results([one], [other], [clean])
     as_json = comparison.as_json()
     assert as_json["difference"] == pytest.approx(0.3)
@@ -94,19 +88,14 @@ def test_graded_items_are_not_counted_as_lost_or_gained() -> None:
 
 
 def test_the_clean_score_is_on_the_items_of_the_others() -> None:
-    clean = result("ifeval", [True] * 20 + [False] * 20)
-    first, second = result("ifeval", [True] * 20 + [False] * 20), result("ifeval", [True] * 10)
+    clean = result([True] * 20 + [False] * 20)
+    first, second = result([True] * 20 + [False] * 20), result([True] * 10)
     (comparison,) = compare_results([first], [second], [clean])
     assert (comparison.clean, comparison.first, comparison.second) == (1.0, 1.0, 1.0)
 
 
 def test_a_perplexity_is_no_share_that_could_be_forgotten() -> None:
-    def perplexity(value: float) -> Result:
-        metrics = {"word_perplexity": Metric.from_values([value] * 3)}
-        items = [Item(str(i), "", "", False, {"word_perplexity": value}) for i in range(3)]
-        return Result("wikitext", "retention", "d", metrics, items, {}, 0.0)
-
-    clean, worse = perplexity(18.0), perplexity(54.0)
+    clean, worse = (graded([value] * 3, "wikitext", "retention", "word_perplexity") for value in (18.0, 54.0))
     assert headlines([worse])["retention"] is None
     (comparison,) = compare_results([worse], [worse], [clean])
     assert comparison.forgetting is None

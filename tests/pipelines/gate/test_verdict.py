@@ -1,4 +1,3 @@
-import random
 from dataclasses import replace
 
 import pytest
@@ -6,7 +5,7 @@ import pytest
 from db.next_attempt import Attempt, advise
 from db.tables import RunInputs
 from db.verdict_lines import measure_lines
-from evals.results import Item, Metric, Result
+from evals.results import Result
 from pipelines.cycle import Answer, Cycle
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.evaluation.printed_tables import verdict_table
@@ -24,7 +23,7 @@ from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle
 from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError
-from tests.evals.fakes import result
+from tests.evals.fakes import graded, result
 from tests.pipelines.project.checkpoints import record_checkpoint
 
 
@@ -115,12 +114,6 @@ def test_the_limit_of_several_tasks_is_shared_by_them() -> None:
     others = OtherResults(retention=(before, before))
     of_retention = judge(Gate(), few, few, others, can_ask_more=lambda asked: True).retention
     assert of_retention.needed_limit == of_retention.needed
-
-
-def graded(task: str, grade: float, n: int = 300, suite: str = "behaviour") -> Result:
-    """A result by F1 or BLEU, where hardly any item is exactly right."""
-    items = [Item(str(i), "", "", False) for i in range(n)]
-    return Result(task, suite, "test", {"f1": Metric.from_values([grade] * n)}, items, {}, 0.0)
 
 
 def asked_in_blocks(passes: list[bool], of: int) -> Result:
@@ -215,18 +208,17 @@ def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None
 
 def test_a_graded_task_is_rejected_for_behaviour() -> None:
     """No item passes on either side, so even a ruined model would have lost nothing."""
-    clean, ruined = graded("squad", 0.8), graded("squad", 0.0)
+    clean, ruined = graded([0.8] * 300), graded([0.0] * 300)
     with pytest.raises(RecoverError, match="The items of squad are graded"):
         judge(Gate(), clean, ruined)
     with pytest.raises(RecoverError, match="Name a task whose items pass or fail"):
         require_pass_fail(clean)
     with pytest.raises(RecoverError, match="are graded"):
-        judge(Gate(), result([True] * 300), graded("squad", 0.9))
+        judge(Gate(), result([True] * 300), graded([0.9] * 300))
     require_pass_fail(result([True, False]))
     same = result([True] * 200)
-    assert judge(
-        Gate(), same, same, OtherResults(graded("squad", 0.9, suite="knowledge"), 0.9)
-    ).passed  # knowledge may be graded
+    knowledge = graded([0.9] * 300, suite="knowledge")
+    assert judge(Gate(), same, same, OtherResults(knowledge, 0.9)).passed, "knowledge may be graded"
 
 
 def test_a_graded_task_is_rejected_at_the_first_measurement(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +226,7 @@ def test_a_graded_task_is_rejected_at_the_first_measurement(project: Project, mo
 
     def measure(*_: object, inputs: RunInputs, **options: object) -> list[Result]:
         stages.append(inputs.stage)
-        return [graded("squad", 0.8)]
+        return [graded([0.8] * 300)]
 
     monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
     job = Job("distill", Settings(distill=Distill(probe_every=0)))
@@ -325,7 +317,7 @@ def test_items_of_two_tasks_with_the_same_keys_are_different_items() -> None:
 
 
 def test_graded_tasks_are_left_out_and_the_reason_says_so() -> None:
-    squad = graded("squad", 0.6, suite="retention")
+    squad = graded([0.6] * 300, suite="retention")
     verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=([*CLEAN, squad], [*CLEAN, squad])))
     assert verdict.passed
     assert (verdict.retention.n, verdict.retention.graded) == (600, ("squad",))
@@ -344,18 +336,6 @@ def test_the_limit_is_a_share_of_what_the_clean_model_knew() -> None:
     assert judge_retention(Gate(keep_retention=0.9), clean, clean).limit == pytest.approx(-0.05)
     assert judge_retention(Gate(keep_retention=0.0), clean, nothing_left).passed
     assert judge_retention(Gate(), nothing_left, nothing_left).passed, "nothing was known"
-
-
-@pytest.mark.parametrize(("true_loss", "outcome"), [(0.1, "passed"), (0.0, "failed")])
-def test_errors_are_rare(true_loss: float, outcome: str) -> None:
-    """A model that lost a tenth is hardly ever promoted, and one that lost nothing is never rejected."""
-    rng, wrong = random.Random(0), 0
-    for _ in range(100):
-        before = [rng.random() < 0.9 for _ in range(600)]
-        after = [passed and rng.random() >= true_loss / 0.9 for passed in before]
-        retention = [knew(before, "t")], [knew(after, "t")]
-        wrong += judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=retention)).outcome == outcome
-    assert wrong <= 5
 
 
 KINDS = ("length_constraints:number_words", "punctuation:no_comma")

@@ -31,7 +31,7 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import Student, checkpoint_metadata, load_chat, load_student
 from tests.chat_families import FAMILIES, UNNAMED, Family
-from tests.chats import exchange
+from tests.chats import exchange, write_jsonl
 from tests.evals.fakes import ScriptedEngine
 from tests.models import save_tiny, tiny_tokenizer
 from tests.pipelines.options import data_of, recover, set_options
@@ -153,8 +153,7 @@ def test_a_separator_is_measured_once(tmp_path: Path, corpus: CorpusSnapshot, mo
 
 def save_conversations(file: Path, answer: str, count: int = 40, prompt: str = "Question?") -> Path:
     rows = [{"messages": exchange(f"{i}. {prompt}", answer)} for i in range(count)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return file
+    return write_jsonl(file, rows)
 
 
 @pytest.mark.parametrize(("share", "texts"), [(0.1, None), (0.2, None), (0.5, None), (0.2, 0.3)])

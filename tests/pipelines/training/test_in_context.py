@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 from pipelines.project.project import Project
+from tests.chats import write_jsonl
 from tests.pipelines.options import data_of, error_of, recover, set_options
 
 FACTS = [(f"Ann{n} Bor{n}", trade) for n, trade in enumerate(("smith", "baker", "vet", "tailor", "cook", "guard"))]
@@ -31,9 +32,7 @@ def midtrain(folder: Path, *more: str, rows: list[dict[str, Any]] | None = None)
         (docs / f"{number}.txt").write_text(note)
     command = ["midtrain", "--docs", str(docs), "--recipe", "in-context", "--json", "--project", str(project)]
     if rows is not None:
-        file = folder / "asked.jsonl"
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        command += ["--teacher-context", str(file)]
+        command += ["--teacher-context", str(write_jsonl(folder / "asked.jsonl", rows))]
     return recover(*command, *set_options(*FEW), *more)
 
 

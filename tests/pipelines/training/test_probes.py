@@ -5,22 +5,17 @@ from typing import Any
 
 import pytest
 
-from evals.results import Item, Metric, Result
+from evals.results import Result
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.settings.schema import Gate
 from pipelines.training.probes import DistillProbe, ProbeResult, probe_set
+from tests.evals.fakes import result
 
-TASKS = {
-    "behaviour": ("ifeval", "prompt_level_strict_acc"),
-    "knowledge": ("closed_book", "match"),
-    "retention": ("own_world", "match"),
-}
+TASKS = {"behaviour": "ifeval", "knowledge": "closed_book", "retention": "own_world"}
 
 
-def result(suite: str, passed: int, n: int) -> Result:
-    task, metric = TASKS[suite]
-    items = [Item(f"{task} {i}", "", "", i < passed) for i in range(n)]
-    return Result(task, suite, "lab", {metric: Metric.from_passes([i.passed for i in items])}, items, {}, 0.0)
+def counted(suite: str, passed: int, n: int) -> Result:
+    return result([i < passed for i in range(n)], TASKS[suite], suite)
 
 
 MODEL: Any = SimpleNamespace(chat=None, sync=lambda student: None)  # with fixed results nothing is generated
@@ -37,10 +32,10 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
         best: float | None = None,
     ) -> ProbeResult:
         passed = {"behaviour": (behaviour, 300), "knowledge": (knowledge, 33), "retention": (retention or 0, 100)}
-        results = {suite: result(suite, *counts) for suite, counts in passed.items()}
+        results = {suite: counted(suite, *counts) for suite, counts in passed.items()}
         monkeypatch.setattr(EvalPlan, "run_suite", lambda plan, subject, suite, named: [results[suite]])
         plan = EvalPlan(questions=Path("some.jsonl"), probe_all=retention is not None)
-        clean = [result("behaviour", 276, 300), result("retention", 100, 100)]
+        clean = [counted("behaviour", 276, 300), counted("retention", 100, 100)]
         return DistillProbe(Gate(), plan, clean, {}, known).on(MODEL, MODEL)(best)
 
     return with_right_items
