@@ -34,4 +34,6 @@ def docs(empty_docs: Path) -> Path:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """An empty project on the built-in base."""
-    return Project.open(tmp_path, str(BASE))
+    project = Project.open(tmp_path, str(BASE))
+    _ = project.id  # creates it in the record
+    return project

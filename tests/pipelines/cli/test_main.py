@@ -8,7 +8,6 @@ from typing import NoReturn
 
 import click
 import pytest
-from click.shell_completion import BashComplete
 from click.testing import CliRunner, Result
 
 from pipelines.cli import SECTIONS, CommandResult, command_result, main
@@ -121,12 +120,3 @@ def test_a_mistyped_path_is_refused_before_torch_is_imported(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "1 False\n"
     assert "There is no file or folder corpsu." in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("before", "incomplete", "completed"),
-    [([], "cy", "cycle"), (["cycle"], "--mi", "--mix"), (["eval", "--suite"], "beh", "behaviour")],
-)
-def test_commands_flags_and_choices_are_completed(before: list[str], incomplete: str, completed: str) -> None:
-    items = BashComplete(main, {}, "recover", "_RECOVER_COMPLETE").get_completions(before, incomplete)
-    assert [item.value for item in items] == [completed]

@@ -1,6 +1,5 @@
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,6 @@ from pipelines.settings.schema import Settings
 from tests.pipelines.options import answer, recover
 
 COMMAND = "recover cycle --docs there"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = Project.open(tmp_path)
-    _ = project.id
-    return project
 
 
 @pytest.fixture

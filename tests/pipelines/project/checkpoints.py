@@ -1,6 +1,12 @@
 """Checkpoints for tests that need a record but no model."""
 
-from db.tables import Decision, Role
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from db.tables import Checkpoint, Decision, Role, RunInputs
 from pipelines.gate.promotion import decide
 from pipelines.project.project import Project, weights_hash
 
@@ -27,3 +33,35 @@ def record_cycle(project: Project, decision: Decision | None = None, role: Role 
     if decision:
         decide(project, project.resolve(f"cycle:{number}"), decision, "because")
     return checkpoint
+
+
+def promoted_cycle(project: Project) -> Checkpoint:
+    """The promoted checkpoint of a cycle whose mid-training read documents."""
+    cycle, number = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=RunInputs(corpus="c0ffee"))
+    clean = project.clean.id
+    midtrained = project.tracker.checkpoint(project.id, "midtrained", "m", parent=clean, run=run, cycle=cycle)
+    recovered = record_checkpoint(project, cycle, 1, parent=midtrained)
+    project.tracker.promote(project.id, cycle, recovered, "promoted", "ada", "it reads well")
+    return project.resolve(f"cycle:{number}")
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pipelines.project.project import Project
+from pipelines.project.running import command_lock, project_lock
+folder = Path(sys.argv.pop(1))
+with {lock}:
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def holding(lock: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The process of the command `cycle --docs there`, which has this lock of the folder."""
+    command = [sys.executable, "-c", HOLDER.format(lock=lock), folder, "cycle", "--docs", "there"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        yield holder

@@ -3,8 +3,6 @@
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,19 +14,9 @@ from pipelines.project.project import Project
 from pipelines.project.running import command_lock, running_command
 from recovery.errors import RecoverError
 from tests.pipelines.options import answer
+from tests.pipelines.project.checkpoints import holding
 
 pytestmark = pytest.mark.postgres
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from pipelines.project.running import command_lock
-from pipelines.project.project import Project
-sys.argv[1:], folder = ["cycle", "--docs", "corpus"], sys.argv[1]
-with command_lock(Project.open(Path(folder))):
-    print("locked", flush=True)
-    time.sleep(60)
-"""
 
 
 @pytest.fixture
@@ -52,13 +40,12 @@ def project_in(folder: Path, url: str) -> Iterator[Project]:
 
 
 def test_a_second_command_is_refused_until_the_first_is_killed(here: Project, there: Project) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, here.root], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "locked\n"
-        who = rf"`recover cycle --docs corpus` \(process {holder.pid} on {socket.gethostname()}\)\. Wait until it ends"
+    with holding("command_lock(Project.open(folder))", here.root) as holder:
+        who = rf"`recover cycle --docs there` \(process {holder.pid} on {socket.gethostname()}\)\. Wait until it ends"
         with pytest.raises(RecoverError, match=who), command_lock(there):
             pass
         status = answer(there, "status")
-        assert (status["running"], status["pid"]) == ("recover cycle --docs corpus", holder.pid)
+        assert (status["running"], status["pid"]) == ("recover cycle --docs there", holder.pid)
         assert status["host"] == socket.gethostname()
         holder.kill()
         holder.wait()

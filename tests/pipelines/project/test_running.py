@@ -1,6 +1,4 @@
 import errno
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,20 +22,11 @@ from pipelines.project.runs import last_time, recorded_run
 from recovery.errors import RecoverError
 from recovery.progress import track
 from tests.pipelines.options import answer
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from pipelines.project.running import project_lock
-with project_lock(Path(sys.argv[1]), "recover cycle --docs there"):
-    print("locked", flush=True)
-    time.sleep(60)
-"""
+from tests.pipelines.project.checkpoints import holding
 
 
 def test_a_second_command_learns_who_holds_the_lock_and_a_killed_process_releases_it(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "locked\n"
+    with holding('project_lock(folder, "recover cycle --docs there")', tmp_path) as holder:
         with (
             pytest.raises(RecoverError, match=rf"`recover cycle --docs there` \(process {holder.pid} on"),
             project_lock(tmp_path, "x"),

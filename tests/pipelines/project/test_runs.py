@@ -1,11 +1,10 @@
 import pytest
 
-from db.tables import RunInputs
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
 from pipelines.project.runs import past_cycles, recorded_run
 from tests.evals.fakes import result
-from tests.pipelines.project.checkpoints import record_checkpoint
+from tests.pipelines.project.checkpoints import promoted_cycle
 
 
 @pytest.mark.parametrize(
@@ -24,14 +23,7 @@ def test_a_run_ends_as_its_block_does(project: Project, error: BaseException, st
 
 
 def test_a_past_cycle_names_the_evaluation_that_has_its_answers(project: Project) -> None:
-    cycle, _ = project.tracker.open_cycle(project.id)
-    run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=RunInputs(corpus="c0ffee"))
-    midtrained = project.tracker.checkpoint(
-        project.id, "midtrained", "m", parent=project.clean.id, run=run, cycle=cycle
-    )
-    recovered = record_checkpoint(project, cycle, 1, parent=midtrained)
-    project.tracker.promote(project.id, cycle, recovered, "promoted", "ada", "it reads well")
-    checkpoint = project.resolve("cycle:1")
+    checkpoint = promoted_cycle(project)
     answers = result([True, False], "closed_book", "knowledge")
     store_results(project, checkpoint, checkpoint.run_id, "key", [answers])
     (past,) = past_cycles(project, checkpoint)
@@ -40,13 +32,4 @@ def test_a_past_cycle_names_the_evaluation_that_has_its_answers(project: Project
 
 
 def test_a_cycle_whose_knowledge_was_measured_in_bits_counts_too(project: Project) -> None:
-    cycle, number = project.tracker.open_cycle(project.id)
-    run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=RunInputs(corpus="c0ffee"))
-    midtrained = project.tracker.checkpoint(
-        project.id, "midtrained", "m", parent=project.clean.id, run=run, cycle=cycle
-    )
-    recovered = project.tracker.checkpoint(project.id, "recovered", "r", parent=midtrained, cycle=cycle)
-    project.tracker.promote(project.id, cycle, recovered, "promoted", "ada", "it reads well")
-    checkpoint = project.reader.checkpoint(recovered)
-    assert checkpoint is not None
-    assert [(past.cycle, past.knowledge) for past in past_cycles(project, checkpoint)] == [(number, 0.0)]
+    assert [(past.cycle, past.knowledge) for past in past_cycles(project, promoted_cycle(project))] == [(1, 0.0)]
