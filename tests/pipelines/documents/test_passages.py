@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.documents.passages import MAX_WORDS, MIN_WORDS, interleaved_passages, passages_of
@@ -6,7 +6,6 @@ from pipelines.documents.passages import MAX_WORDS, MIN_WORDS, interleaved_passa
 paragraph = st.integers(1, 400).map(lambda n: " ".join(f"w{i}{'.' if i % 9 == 0 else ''}" for i in range(n)))
 
 
-@settings(deadline=None)
 @given(st.lists(paragraph, max_size=8))
 def test_passages_have_the_whole_text_and_a_maximum_length(paragraphs: list[str]) -> None:
     text = "\n\n".join(paragraphs)

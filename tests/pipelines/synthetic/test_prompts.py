@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 
@@ -120,7 +120,6 @@ def test_unsuitable_prompts_and_duplicates_are_dropped() -> None:
     assert kept[-1].startswith("Nenne drei")
 
 
-@settings(deadline=None)
 @given(st.lists(st.text()))
 def test_filtering_twice_changes_nothing(prompts: list[str]) -> None:
     once = filter_prompts(prompts)
@@ -143,18 +142,9 @@ def test_all_turns_up_to_the_reply_are_the_prompt() -> None:
     assert prompt.reply == [{"role": "assistant", "content": "2"}]
     assert prompt.text == "system: Be brief.\n\nuser: One?\n\nassistant: 1\n\nuser: Two?"
     assert prompt.user_text == "One?\n\nTwo?"
-    shared = parse(conversations=[{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}])
-    assert shared.messages == [{"role": "user", "content": "Hi"}]
-    assert shared.reply[0]["content"] == "Hello"
 
 
-def test_an_answer_that_is_labelled_as_wrong_is_no_reply() -> None:
-    right, wrong = (parse(prompt="Hi", completion="Hello", label=label) for label in (True, False))
-    assert right.reply == [{"role": "assistant", "content": "Hello"}]
-    assert wrong.reply == []
-
-
-def test_a_label_of_a_table_counts_too(tmp_path: Path) -> None:
+def test_an_answer_that_is_labelled_as_wrong_is_no_reply(tmp_path: Path) -> None:
     rows = [{"prompt": "Hi", "completion": "Hello"} | label for label in ({}, {"label": 0}, {"kto_tag": False})]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     assert [bool(prompt.reply) for prompt in read_prompts(tmp_path / "rows.json")] == [True, False, False]
@@ -163,7 +153,6 @@ def test_a_label_of_a_table_counts_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"messages": [{"role": "system", "content": "x"}]},
         {"messages": [{"role": "assistant", "content": "x"}]},
         {"messages": [{"role": "user", "content": ["x"]}]},
         {"messages": ["x"]},

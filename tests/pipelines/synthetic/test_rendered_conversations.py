@@ -17,7 +17,7 @@ from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import recipe
 from tests.chat_families import FAMILIES
-from tests.chats import exchange
+from tests.chats import exchange, write_jsonl
 
 SMOLLM_2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
@@ -52,9 +52,7 @@ def chat_of(folder: Path, template: str) -> Chat:
 
 
 def prompts_of(folder: Path, *rows: dict[str, Any]) -> list[ChatPrompt]:
-    file = folder / "chats.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return read_prompts(file)
+    return read_prompts(write_jsonl(folder / "chats.jsonl", rows))
 
 
 def learned(chat: Chat, tokens: list[int], targets: list[bool]) -> str:
