@@ -11,8 +11,6 @@ from pathlib import Path
 
 import recovery
 from recovery.engines.transformers import TransformersEngine
-from recovery.engines.vllm import VllmEngine
-from recovery.errors import RecoverError
 from recovery.recipes import objective_of, recipe, signal_of
 from recovery.states import Prompt, Rollouts
 from recovery.teachers import FrozenTeacher
@@ -34,12 +32,6 @@ def main() -> None:
         record = next(train(student, states, signal_of(chosen, teacher), objective_of(chosen), Plan(1, 1e-3)))
         assert record.kl is not None
         assert record.kl > 0
-        message = ""
-        try:
-            VllmEngine(student)
-        except RecoverError as error:
-            message = str(error)
-        assert "pip install" in message, message
     print(f"{len(names)} modules imported, one step of OPD, KL {record.kl:.3f}")
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.engines import Sampling
@@ -29,7 +29,6 @@ def windows_of_whole_stream(texts: list[list[int]], window: int, seed: int) -> l
     return [stream[i : i + window + 1] for i in range(0, len(stream) - 1, window)]
 
 
-@settings(deadline=None)
 @given(documents, st.integers(1, 9), st.integers(0, 3))
 def test_the_rows_are_the_windows_of_the_whole_stream(texts: list[list[int]], window: int, seed: int) -> None:
     expected = windows_of_whole_stream(texts, window, seed)
@@ -63,7 +62,6 @@ def one_epoch(texts: list[list[int]], window: int, **options: Any) -> list[Sampl
     return Documents(texts, END, window=window, rows=windows, **options).draw(no_student, 0)
 
 
-@settings(deadline=None)
 @given(documents, st.integers(2, 9), st.integers(0, 3))
 def test_rows_start_with_the_bos_and_are_no_longer_for_it(texts: list[list[int]], window: int, seed: int) -> None:
     if sum(map(len, texts)) + len(texts) < 2:

@@ -10,7 +10,6 @@ from transformers import PreTrainedTokenizerFast
 from evals.subject import Subject
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.lab import BASE
 from recovery.models.chat_template import (
     DATE,
     Chat,
@@ -20,7 +19,6 @@ from recovery.models.chat_template import (
     document_ends,
     turn_end,
 )
-from recovery.models.students import load_chat
 from tests.chat_families import CONVERSATION, FAMILIES, GLM_4_9B, UNNAMED, Family
 from tests.chats import exchange
 from tests.models import BOS, CHATML, bytewise, tiny_student, tiny_tokenizer
@@ -192,12 +190,6 @@ def test_white_space_that_is_an_added_token_ends_no_turn() -> None:
     tokenizer = tiny_tokenizer(template="{% for m in messages %}{{ m.content }}\n\n<|im_end|>{% endfor %}")
     tokenizer.add_tokens([AddedToken("\n\n", special=False, normalized=False)])
     assert turn_end(tokenizer) == tokenizer.eos_token_id
-
-
-def test_the_labs_separator_and_stop_tokens_are_those_that_it_was_trained_with() -> None:
-    chat = load_chat(str(BASE))
-    assert (chat.separator, chat.document_start, chat.eos_ids) == (0, 0, frozenset({0, 2}))
-    assert document_ends(chat.tokenizer) == (0,)
 
 
 def test_without_a_known_name_the_eos_is_the_first_guess_and_tokens_of_chats_are_none() -> None:
