@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from db.engine import open_database
 from db.tables import Checkpoint, Decision, Role, RunInputs, RunKind
 from db.tracker import Tracker
+from evals.results import Metric
 
 CLEAN = {"behaviour": 0.91, "retention": 0.95}
 UNREAD = {"knowledge": 0.05}  # the clean model's score on documents it has not read
@@ -86,27 +87,22 @@ def seed(tracker: Tracker, name: str = "handbook", cycles: int = 3, steps: int =
 
 def verdict(recovered: dict[str, float], damaged: dict[str, float], passed: bool, reason: str) -> dict[str, Any]:
     """A gate's verdict (docs/contracts.md)."""
+
+    def judged(is_met: bool, value: float, bound: float, limit: float, before: float) -> dict[str, Any]:
+        values = {"value": value, "bound": bound, "limit": limit, "before": before}
+        return values | {"passed": is_met, "n": 40, "needed": None}
+
+    before = {suite: round(40 * value) / 40 for suite, value in CLEAN.items()}
     change = (round(40 * recovered["behaviour"]) - round(40 * CLEAN["behaviour"])) / 40
-    behaviour = {"passed": passed, "value": change, "bound": change - 0.02, "limit": -0.03, "n": 40, "needed": None}
-    behaviour["before"] = round(40 * CLEAN["behaviour"]) / 40
-    value, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
-    knowledge = {"passed": True, "value": value, "bound": value, "limit": limit, "n": 40, "needed": None}
-    knowledge["before"] = UNREAD["knowledge"]
+    learned, limit = recovered["knowledge"], 0.92 * round(40 * damaged["knowledge"]) / 40
     lost = round(40 * CLEAN["retention"]) - round(40 * recovered["retention"])
-    retention: dict[str, Any] = {
-        "passed": passed,
-        "value": -lost / 40,
-        "bound": -lost / 40 - 0.02,
-        "limit": -0.05,
-        "before": round(40 * CLEAN["retention"]) / 40,
-        "n": 40,
-    }
-    retention |= {"needed": None, "tasks": {"arithmetic": {"n": 40, "lost": lost, "gained": 0}}, "graded": []}
+    retention = judged(passed, -lost / 40, -lost / 40 - 0.02, -0.05, before["retention"])
+    retention |= {"tasks": {"arithmetic": {"n": 40, "lost": lost, "gained": 0}}, "graded": []}
     return {
         "passed": passed,
         "outcome": "passed" if passed else "failed",
-        "behaviour": behaviour,
-        "knowledge": knowledge,
+        "behaviour": judged(passed, change, change - 0.02, -0.03, before["behaviour"]),
+        "knowledge": judged(True, learned, learned, limit, UNREAD["knowledge"]),
         "reason": reason,
         "retention": retention | {"setting": "gate.keep_retention"},
     }
@@ -130,8 +126,8 @@ def result(suite: str, value: float, rng: random.Random, n: int = 40) -> dict[st
         "seconds": 3.1,
         "settings": {"limit": n},
         "metrics": {
-            metric: _metric(passed),
-            **{f"strict/{kind}": _metric(passed[index::2]) for index, kind in enumerate(kinds)},
+            metric: Metric.from_passes(passed).to_json(),
+            **{f"strict/{kind}": Metric.from_passes(passed[i::2]).to_json() for i, kind in enumerate(kinds)},
         },
         "items": [
             {"key": str(index), "prompt": f"Question {index}?", "answer": "Yes." if ok else "no, it is not",
@@ -139,13 +135,6 @@ def result(suite: str, value: float, rng: random.Random, n: int = 40) -> dict[st
             for index, ok in enumerate(passed)
         ],
     }  # fmt: skip
-
-
-def _metric(passed: list[bool]) -> dict[str, Any]:
-    share, n = sum(passed) / len(passed), len(passed)
-    error = math.sqrt(share * (1 - share) / n)
-    interval = [max(0.0, share - 1.96 * error), min(1.0, share + 1.96 * error)]
-    return {"value": share, "n": n, "stderr": error, "ci95": interval}
 
 
 def rollout_tokens(step: int, rng: random.Random) -> list[Any]:

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -61,16 +60,3 @@ def test_a_record_of_this_release_opens_without_alembic(tmp_path: Path) -> None:
         [sys.executable, "-c", script + "print('alembic' in sys.modules)"], capture_output=True, text=True, check=False
     )
     assert result.stdout.strip() == "False", result.stderr
-
-
-def _open(url: str) -> None:
-    open_database(url).dispose()
-
-
-def test_several_processes_may_open_a_fresh_record_at_once(url: str) -> None:
-    processes = [get_context("spawn").Process(target=_open, args=(url,)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0]

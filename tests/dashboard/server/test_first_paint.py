@@ -1,6 +1,5 @@
 import httpx
 import pytest
-from playwright.sync_api import expect
 
 from dashboard.app import PAGES
 from dashboard.pages import overview
@@ -69,11 +68,3 @@ def test_the_first_request_of_the_page_hits_the_cache(reader, search):
 def test_hostile_text_in_an_address_stays_text(url):
     html = first_paint(get_page(f"{url}/cycles?documents=<script>hacked()</script>&sort='><img src=x>"))
     assert_inert(html)
-
-
-@pytest.mark.browser
-def test_it_disappears_when_the_page_is_ready(url, visit):
-    page = visit(url).page
-    expect(page.locator("gradio-app h1")).to_contain_text("Cycle 3 not promoted")
-    expect(page.locator("#first")).to_have_count(0)
-    expect(page.locator("h1")).to_have_count(1)

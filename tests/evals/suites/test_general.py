@@ -137,9 +137,3 @@ def test_it_is_the_retention_of_a_base_that_names_none(suites: dict[str, str]) -
     assert {split_of(item.key) for item in probe.items} == {"probe"}
     assert len(probe.items) + len(final.items) == len(QUESTIONS)
     assert len(probe.items) > 80
-
-
-def test_it_can_be_named_with_other_tasks() -> None:
-    subject = fake_subject("", likelihood=lambda text: -1.0)
-    results = measure(subject, "retention", suites={"retention": "general,lab"}, limit=4)
-    assert [result.task for result in results] == ["general", "arithmetic", "own_world"]

@@ -56,10 +56,8 @@ def test_a_reply_that_is_cut_off_counts_as_unfinished() -> None:
     "reply",
     [
         "",
-        " \n\t",
         "x" * 100_000,
         "[" * 100_000,
-        "\n" * 100_000,
         "\ud800",
         "\x00",
         "e\u0301\u202e\U0001f468\u200d",
@@ -105,10 +103,6 @@ def test_verdicts_are_deterministic_and_leave_the_random_state() -> None:
         (
             {"prompt": "x", "instruction_id_list": ["startend:end_checker"], "kwargs": [{"end_phrase": ""}]},
             "'end_phrase'",
-        ),
-        (
-            {"prompt": "x", "instruction_id_list": ["length_constraints:number_words"], "kwargs": [{"num_words": 5}]},
-            "say the 'relation' of 'length_constraints:number_words'",
         ),
         ({"prompt": " ", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}, 'has no "prompt"'),
     ],
