@@ -114,8 +114,12 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
         cure = (texts or _lower_rate(attempt)) if is_worse else (_warm_start(attempt) or texts)
         yield _more_items(retention) or cure or _more_steps(attempt)
     if any(_is_short(judgement) for judgement in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
-        fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
-        yield _more_rows(attempt, "documents", other="texts") or fewer_steps
+        if attempt.planned:
+            fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
+            yield _more_rows(attempt, "documents", other="texts") or fewer_steps
+        else:
+            has_moved = attempt.distill("warm_start") != "off"
+            yield Change("no warm start", "--warm-start ", "off") if has_moved else _more_steps(attempt)
 
 
 def _is_short(judgement: Any) -> bool:

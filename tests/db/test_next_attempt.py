@@ -57,6 +57,14 @@ def test_an_attempt_without_a_distillation_has_the_usual_one_next() -> None:
     assert str(advice) == "Try again with a distillation: recover distill --teacher base --set bf16=false"
 
 
+def test_knowledge_that_a_warm_start_alone_lost_asks_for_none() -> None:
+    attempt = replace(attempt_with(warm_start="0.15", documents=0.4), steps=0, planned=0, given={"distill.steps": 0})
+    assert command(attempt, knowledge=SHORT) == "--set distill.steps=0 --warm-start off"
+    unmoved = replace(attempt, settings=ATTEMPT.settings)
+    advice = advise({"passed": False, "earlier": {"1": SHORT}}, unmoved)
+    assert advice.changes == ("a distillation",)
+
+
 def test_an_attempt_that_probes_ended_takes_all_its_steps_next() -> None:
     early = replace(ATTEMPT, steps=20)
     assert command(early, behaviour=SHORT) == "--set distill.probe_every=0"
