@@ -290,7 +290,8 @@ class Cycle(Stage):
         assert behaviour is not None
         damaged = None if before is after else main_result(before, "behaviour")
         others = self._others(clean, before, after)
-        return judge(self.settings.gate, reference, behaviour, others, damaged, self._final_plan().can_ask_more)
+        limit_for = partial(self._final_plan().limit_for, named=self._suites)
+        return judge(self.settings.gate, reference, behaviour, others, damaged, limit_for)
 
     def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))

@@ -76,6 +76,11 @@ def measure_own_world(subject: Subject, limit: int | None = None, split: Split =
     return _measure(subject, "own_world", "retention", _select(shuffled, split, limit))
 
 
+def count_retention_items(limit: int | None = None) -> int:
+    limit = limit or RETENTION_ITEMS
+    return limit + min(limit, len(lab.own_world().questions()))
+
+
 def _select(pool: Iterable[lab.Question], split: Split, limit: int) -> list[Question]:
     questions = [Question(question.question, question.answer) for question in pool]
     return select_items(questions, lambda question: item_key(question.text), split, limit)

@@ -12,7 +12,7 @@ from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.config import task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
-from evals.suites.general import measure_general
+from evals.suites.general import count_general_questions, measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.training_texts import (
@@ -97,6 +97,50 @@ def main_prompt_task(suites: Mapping[str, str]) -> str | None:
     tasks = suite_tasks("behaviour", suites)
     main = next((task for task in tasks if task in ("ifeval", "lab")), tasks[0] if tasks else "")
     return main if main in ("ifeval", "lab") or main.endswith(".jsonl") else None
+
+
+def count_prompts(
+    suites: Mapping[str, str],
+    ifeval_data: str | Path | None = None,
+    limit: int | None = None,
+    split: Split = "all",
+    public: bool | None = None,
+) -> int | None:
+    """How many prompts `measure` would ask for the task that the gate judges; None for a task of lm-eval."""
+    task = None if ifeval_data else main_prompt_task(suites)
+    docs = public_ifeval() if task == "ifeval" and public is not False else None
+    if ifeval_data:
+        keys = [prompt.key for prompt in read_prompts(ifeval_data)]
+    elif task is None:
+        return None
+    elif task.endswith(".jsonl"):
+        keys = [item.key for item in read_tasks(task)]
+    elif docs is not None:
+        keys = [str(doc["key"]) for doc in docs]
+    else:  # generated
+        return limit or (lab.DEFAULT_INSTRUCTIONS if task == "lab" else lab.DEFAULT_NATURAL)
+    return len(select_items(keys, str, split, limit))
+
+
+def count_retention_items(
+    suites: Mapping[str, str], limit: int | None = None, secondary_limit: int | None = None, split: Split = "all"
+) -> int | None:
+    """How many items of retention `measure` would ask, where a task of lm-eval has as many as its limit allows; None
+    without a limit if there is such a task."""
+    beside, count = secondary_task_limit(limit, secondary_limit), 0
+    for task in suite_tasks("retention", suites):
+        if task == "lab":
+            count += lab.count_retention_items(beside)
+        elif task == "general":
+            known = count_general_questions(split)
+            count += min(known, limit or known)
+        elif task.endswith(".jsonl"):
+            count += len(select_items([item.key for item in read_tasks(task)], str, split, beside))
+        elif beside is None:
+            return None
+        else:
+            count += beside
+    return count
 
 
 def is_public_ifeval_available(suites: Mapping[str, str]) -> bool | None:

@@ -1,5 +1,6 @@
 """The plan of an evaluation: which suites, on which data, and on which split of the items."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -20,6 +21,8 @@ from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.suite_measurement import (
     SUITES,
+    count_prompts,
+    count_retention_items,
     is_public_ifeval_available,
     measure,
     suite_tasks,
@@ -30,7 +33,6 @@ from pipelines.project.project import Project
 
 FILES = ("questions", "ifeval_data", "passages")  # fields of EvalPlan that are files
 MIN_QUESTIONS, MIN_PASSAGES, MIN_CONVERSATIONS = 50, 10, 50  # fewer are not split into a probe part and a final part
-GENERATED = ("lab", "lab-natural")  # data of results: there are as many items as the limit says
 EARLIER_SUITE = "earlier"  # the suite of the questions of earlier cycles
 
 
@@ -88,14 +90,22 @@ class EvalPlan:
         }
         return [suite for suite in SUITES if available[suite]]
 
-    def can_ask_more(self, asked: Sequence[Result]) -> bool:
-        """Whether a higher limit would ask more items than these, which were all that this one asks."""
-        return any(result.data in GENERATED or self._is_limited(result) for result in asked)
+    def limit_for(self, suite: str, items: int, judged: int, named: Mapping[str, str]) -> int | None:
+        """The limit that reaches so many items of behaviour or retention, where this one has so many that were judged;
+        None if none does. Where their number is not known, a higher one does if there was one."""
+        if suite == "behaviour":
+            prompts = count_prompts(named, self.ifeval_data, items, self.split, self.public_ifeval)
+            return items if (self.limit is not None if prompts is None else prompts >= items) else None
 
-    def _is_limited(self, result: Result) -> bool:
-        is_secondary = result.suite == "retention" and result.task != "general"
-        limit = secondary_task_limit(self.limit, self.secondary_limit) if is_secondary else self.limit
-        return limit is not None and len(result.items) >= limit
+        def count(limit: int | None) -> int:
+            return count_retention_items(named, limit, self.secondary_limit, self._split_of(suite)) or 0
+
+        if not (asked := count(self.limit)):
+            return None
+        # Of tasks of lm-eval that are groups more are judged than the limit says, and none of those with grades.
+        limits = range(1, 2 * items * asked // judged + 1)  # half of a high limit is asked
+        first = bisect_left(limits, items * asked / judged, key=count)
+        return limits[first] if first < len(limits) else None
 
     def split_problem(self, named: Mapping[str, str]) -> str:
         """Why the items cannot be split into a probe part and a final part; empty if they can."""

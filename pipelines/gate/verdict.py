@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil
 from typing import Any
 
 from db.headline_scores import MEASURES
@@ -34,7 +33,7 @@ class Judgement:
     limit: float
     n: int
     needed: int | None = None  # items that would be enough, had `value` been measured on them; None if none would
-    needed_limit: int | None = None  # the --limit that asks about as many; None if all there are were asked
+    needed_limit: int | None = None  # the --limit that reaches as many as needed; None if none does
     unsure: bool = False  # neither within nor beyond the limit with 95 % confidence
     setting: str = ""  # that the limit comes from
     before: float | None = None  # the clean model's score on the same items; of an earlier cycle, that at its end
@@ -110,24 +109,22 @@ def judge(
     recovered: Result,
     others: OtherResults = OtherResults(),
     damaged: Result | None = None,
-    can_ask_more: Callable[[Sequence[Result]], bool] = lambda asked: False,
+    limit_for: Callable[[str, int, int], int | None] = lambda suite, items, judged: None,
 ) -> Verdict:
     """Judge a recovered checkpoint.
 
     Its behaviour result is compared with the clean model's, item by item; its knowledge with the best of the cycle.
     `damaged` is the behaviour result before the distillation: the verdict says what came back.
-    `can_ask_more`: whether a higher --limit would ask more items than these, of the clean model."""
+    `limit_for`: the --limit that reaches so many items of a suite, of which so many were judged, if one does."""
     require_pass_fail(clean)
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered)
     if damaged:
         behaviour = replace(behaviour, came_back=_rise(damaged, recovered))
     of_documents, of_earlier, retained = others.judgements(gate)
-    if behaviour.needed and can_ask_more([clean]):
-        behaviour = replace(behaviour, needed_limit=behaviour.needed)
-    if retained and retained.needed and can_ask_more(others.retention[0]):
-        of_task = max(task["n"] for task in retained.tasks.values())
-        limit = ceil(2 * of_task * retained.needed / retained.n)  # half of a high limit is asked
+    if behaviour.needed:
+        behaviour = replace(behaviour, needed_limit=limit_for("behaviour", behaviour.needed, behaviour.n))
+    if retained and retained.needed and (limit := limit_for("retention", retained.needed, retained.n)):
         retained = replace(retained, needed_limit=max(limit, behaviour.of or behaviour.n))  # it is of both measures
     learned = None
     if of_documents and others.best_knowledge is not None and others.clean_knowledge is not None:

@@ -25,7 +25,7 @@ from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.project import Project
 from recovery.lab import BASE
 from tests.chats import write_jsonl
-from tests.evals.fakes import fake_subject, result
+from tests.evals.fakes import fake_subject
 from tests.pipelines.options import recover
 
 
@@ -125,16 +125,24 @@ def test_whether_the_public_prompts_are_reachable_is_checked_once(monkeypatch: p
     assert own_prompts.with_public_ifeval_checked({}) == own_prompts
 
 
-def test_a_higher_limit_asks_more_of_what_is_generated_or_left_out() -> None:
-    prompts, generated = result([True] * 541), replace(result([True] * 541), data="lab-natural")
-    whole, part = EvalPlan(secondary_limit=300), EvalPlan(limit=541, secondary_limit=300)
-    assert not whole.can_ask_more([prompts])
-    assert whole.can_ask_more([generated])
-    assert part.can_ask_more([prompts])
-    assert not EvalPlan(limit=542, secondary_limit=300).can_ask_more([prompts])
-    own, general = (result([True] * 300, task, "retention") for task in ("own.jsonl", "general"))
-    assert part.can_ask_more([own]), "it has as many as the lower limit of retention"
-    assert not part.can_ask_more([general])
+def test_a_higher_limit_reaches_what_is_generated_or_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evals.suites.suite_measurement.public_ifeval", lambda: [{"key": n} for n in range(541)])
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "Say {n}.", "checks": [{{"contains": "{n}"}}]}}\n' for n in range(120)))
+    for plan in (EvalPlan(secondary_limit=300), EvalPlan(limit=100, secondary_limit=300)):
+        assert plan.limit_for("behaviour", 541, 100, {}) == 541
+        assert plan.limit_for("behaviour", 542, 100, {}) is None
+        assert plan.limit_for("behaviour", 90_000, 100, {"behaviour": "lab"}) == 90_000
+        assert plan.limit_for("behaviour", 900, 100, {"behaviour": "gsm8k"}) == (900 if plan.limit else None)
+        assert plan.limit_for("retention", 600, plan.limit or 641, {}) == 600
+        assert plan.limit_for("retention", 900, plan.limit or 641, {}) is None
+        of_lab = plan.limit_for("retention", 700, 2 * (plan.limit or 300), {"retention": "lab"})
+        assert of_lab == 700, "half of it of each of two tasks"
+        assert plan.limit_for("retention", 587, 100, {"retention": "gsm8k"}) == (1174 if plan.limit else None)
+        of_group = plan.limit_for("retention", 11_400, 5_700, {"retention": "mmlu"})
+        assert of_group == (200 if plan.limit else None), "each of its 57 tasks has as many as the limit says"
+        assert plan.limit_for("retention", 110, plan.limit or 120, {"retention": str(rows)}) == 110
+        assert plan.limit_for("retention", 121, plan.limit or 120, {"retention": str(rows)}) is None
 
 
 def test_a_suite_is_stored_as_soon_as_it_is_measured(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,29 +91,19 @@ def test_a_loss_at_the_margin_is_not_to_be_decided_with_more_items() -> None:
     assert "too close to the limit to be decided by more of them" in measure_lines(verdict.as_dict())[0].details
 
 
-def test_a_limit_is_named_only_where_more_can_be_asked() -> None:
+def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:
     few, before_prompts = result([True] * 20), result([True] * 400)
     before = [replace(few, suite="retention", task="general")]
     others = OtherResults(retention=(before, before))
-    verdict = judge(Gate(), few, few, others, can_ask_more=lambda asked: asked == [few])
+    verdict = judge(Gate(), few, few, others, limit_for=lambda suite, items, n: items if suite == "behaviour" else None)
     assert (verdict.behaviour.needed_limit, verdict.retention.needed_limit) == (verdict.behaviour.needed, None)
     following, _, retention = (" ".join(line.details) for line in measure_lines(verdict.as_dict()))
     assert f"about {verdict.behaviour.needed} prompts would decide it (20 were used): --limit " in following
     assert f"about {verdict.retention.needed} items would decide it (20 were used)" in retention
     assert "--limit" not in retention
-    of_retention = judge(Gate(), few, few, others, can_ask_more=lambda asked: True).retention
-    assert of_retention.needed_limit == 2 * of_retention.needed, "half of a high limit is asked"
-    of_retention = judge(Gate(), before_prompts, before_prompts, others, can_ask_more=lambda asked: True).retention
-    assert 20 < of_retention.needed < 200
-    assert of_retention.needed_limit == 400, "a lower one would ask fewer prompts"
-
-
-def test_the_limit_of_several_tasks_is_shared_by_them() -> None:
-    few = result([True] * 20)
-    before = [replace(few, suite="retention", task=task) for task in ("arithmetic", "own_world")]
-    others = OtherResults(retention=(before, before))
-    of_retention = judge(Gate(), few, few, others, can_ask_more=lambda asked: True).retention
-    assert of_retention.needed_limit == of_retention.needed
+    of_retention = judge(Gate(), before_prompts, before_prompts, others, limit_for=lambda suite, items, n: items)
+    assert 20 < of_retention.retention.needed < 400
+    assert of_retention.retention.needed_limit == 400, "a lower one would ask fewer prompts"
 
 
 def asked_in_blocks(passes: list[bool], of: int) -> Result:
