@@ -19,7 +19,8 @@ class TokenFile(Sequence[Sequence[int]]):
 
     def __init__(self, file: Path):
         self.ends = np.fromfile(_ends(file), np.uint64)
-        self.ids = np.memmap(file, np.uint32, mode="r").data
+        ids = np.memmap(file, np.uint32, mode="r") if file.stat().st_size else np.empty(0, np.uint32)
+        self.ids = ids.data
 
     def __len__(self) -> int:
         return len(self.ends)

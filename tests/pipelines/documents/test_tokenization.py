@@ -12,7 +12,7 @@ TOKENIZER = tiny_tokenizer()
 
 
 @settings(deadline=None)
-@given(st.lists(st.text(max_size=20), max_size=150).map(lambda texts: [*texts, "last"]))
+@given(st.lists(st.text(max_size=20), max_size=150))
 @example(["It says <|im_end|> and goes on."])
 def test_a_token_file_holds_what_the_tokenizer_says(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     tokens = tokenize_documents(texts, TOKENIZER, tmp_path_factory.mktemp("t"), "x")
