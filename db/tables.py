@@ -118,7 +118,7 @@ class RunInputs:
     questions: str | None = None  # file of closed-book questions
     passages: str | None = None  # file of sampled passages or held-out conversations, where there are no questions
     teacher: str | None = None  # as shown to people
-    lift: dict[str, Any] | None = None  # what its context gives the teacher: accuracy with and without it
+    lift: dict[str, Any] | None = None  # what its context gives the teacher: accuracy with and without it, or the KL
     separator: int | None = None  # the token that ends each document
     mix: dict[str, float] | None = None  # the shares in effect: answers, texts, earlier
     passages_taught: dict[str, Any] | None = None  # in context: passages, questions and openings among the prompts

@@ -86,13 +86,15 @@ def run_of(folder: Path, completed: Completed) -> tuple[Run, list[Rollout]]:
 )
 def test_every_turn_reaches_the_recipe(tmp_path: Path, base: list[object], recipe: str, flag: str) -> None:
     completed = distil(tmp_path, recipe, flag, write(tmp_path / "chats.jsonl", TURNS), *base)
-    _, rollouts = run_of(tmp_path, completed)
+    run, rollouts = run_of(tmp_path, completed)
     assert completed.data["steps"] == 2
     assert NO_PLACE in completed.stderr
     if recipe == "sft":
         assert not rollouts
     else:
         assert {rollout.prompt for rollout in rollouts} == SEEN
+    if recipe == "sdft":  # the replies are the demonstrations
+        assert run.inputs.lift["kl"] > 0
 
 
 def test_rewards_are_the_share_of_checks_that_pass(tmp_path: Path) -> None:

@@ -129,8 +129,8 @@ def test_a_resumed_run_keeps_its_dials_and_the_record_has_them(tmp_path: Path, m
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     completed = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", SOLVED))
     run = run_of(tmp_path, completed)
-    assert run.inputs.lift is None
-    assert "is not measured: no prompt has checks or a short answer" in completed.stderr
+    assert run.inputs.lift["kl"] > 0
+    assert "nats a token (mean KL over 12 replies)" in completed.stderr
     assert run.inputs.teacher == "base"
     assert len(metric(tmp_path, run, "clipped")) == 2
     assert metric(tmp_path, run, "kl")[0] > 0  # student and teacher have the same weights: the context makes the KL
@@ -167,6 +167,7 @@ def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, te
     more += set_options("distill.rows=8", "distill.require_lift=false") if recipe == "grpo" else []
     run = run_of(tmp_path, distill(tmp_path, recipe, flag, file, *more))
     assert str(run.inputs.teacher).startswith(teacher)
+    assert (run.inputs.lift is not None) == (flag == "--teacher-context")
     assert len(metric(tmp_path, run, "loss")) == 2
 
 
