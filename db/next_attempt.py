@@ -48,6 +48,14 @@ class Attempt:
     def distill(self, name: str) -> Any:
         return (self.settings.get("distill") or {}).get(name)
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether a warm start by a given share came before it."""
+        try:
+            return float(self.distill("warm_start")) > 0
+        except (TypeError, ValueError):  # a word, such as off
+            return False
+
 
 class Change(NamedTuple):
     text: str
@@ -104,22 +112,31 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
 
 
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | None]:
-    earlier = verdict.get("earlier")
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
-    if behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour):
+    of_earlier = verdict.get("earlier")
+    lacks_knowledge = any(map(_is_short, [knowledge, *(of_earlier.values() if isinstance(of_earlier, dict) else [])]))
+    lacks_behaviour = bool(
+        behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour)
+    )
+    if not attempt.planned:  # nothing was distilled
+        if lacks_knowledge and attempt.has_moved:
+            yield Change("no warm start", "--warm-start ", "off")
+        elif lacks_behaviour or lacks_knowledge or _is_short(retention):
+            unsure = [behaviour] * lacks_behaviour + [retention] * _is_short(retention)
+            yield from list(filter(None, map(_more_items, unsure))) or [
+                Change("a distillation", "--set distill.steps=", None)
+            ]
+        return
+    if lacks_behaviour:
         is_worse = _made_worse(behaviour) or (attempt.stopped or "").startswith(COLLAPSED)
         yield _more_items(behaviour) or (_lower_rate(attempt) if is_worse else None) or _more_steps(attempt)
     if _is_short(retention):
         is_worse, texts = _made_worse(retention), _more_rows(attempt, "texts", other="documents")
         cure = (texts or _lower_rate(attempt)) if is_worse else (_warm_start(attempt) or texts)
         yield _more_items(retention) or cure or _more_steps(attempt)
-    if any(_is_short(judgement) for judgement in [knowledge, *(earlier.values() if isinstance(earlier, dict) else [])]):
-        if attempt.planned:
-            fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
-            yield _more_rows(attempt, "documents", other="texts") or fewer_steps
-        else:
-            has_moved = attempt.distill("warm_start") != "off"
-            yield Change("no warm start", "--warm-start ", "off") if has_moved else _more_steps(attempt)
+    if lacks_knowledge:
+        fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
+        yield _more_rows(attempt, "documents", other="texts") or fewer_steps
 
 
 def _is_short(judgement: Any) -> bool:
@@ -149,8 +166,6 @@ def _more_steps(attempt: Attempt) -> Change | None:
     has_budget = attempt.distill("max_minutes") or attempt.distill("max_flops")
     if attempt.steps < attempt.planned and attempt.distill("probe_every") and not has_budget:
         return Change("no early stopping", "--set distill.probe_every=", 0)
-    if not attempt.planned:
-        return Change("a distillation", "--set distill.steps=", None)
     if 2 * attempt.steps <= attempt.planned and not has_budget:
         return None  # no more than were planned
     return Change("more steps", "--set distill.steps=", max(2 * attempt.steps, attempt.planned))

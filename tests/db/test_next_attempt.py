@@ -58,11 +58,19 @@ def test_an_attempt_without_a_distillation_has_the_usual_one_next() -> None:
 
 
 def test_knowledge_that_a_warm_start_alone_lost_asks_for_none() -> None:
-    attempt = replace(attempt_with(warm_start="0.15", documents=0.4), steps=0, planned=0, given={"distill.steps": 0})
-    assert command(attempt, knowledge=SHORT) == "--set distill.steps=0 --warm-start off"
-    unmoved = replace(attempt, settings=ATTEMPT.settings)
-    advice = advise({"passed": False, "earlier": {"1": SHORT}}, unmoved)
-    assert advice.changes == ("a distillation",)
+    attempt = replace(attempt_with(warm_start="0.15"), steps=0, planned=0, given={"distill.steps": 0})
+    assert command(attempt, knowledge=SHORT, retention=SHORT) == "--set distill.steps=0 --warm-start off"
+
+
+@pytest.mark.parametrize("warm_start", ["off", "default", None, 0.0])
+@pytest.mark.parametrize("short", [{"earlier": {"1": SHORT}}, {"retention": SHORT}, {"behaviour": SHORT}])
+def test_what_mid_training_alone_lost_asks_for_a_distillation(warm_start: object, short: dict[str, Any]) -> None:
+    attempt = replace(attempt_with(warm_start=warm_start), steps=0, planned=0, given={"distill.steps": 0})
+    advice = advise({"passed": False, **short}, attempt)
+    assert (advice.changes, advice.flags) == (("a distillation",), "")
+    assert advice.command == "recover distill --teacher base"
+    unsure = {"behaviour": UNSURE, "retention": UNSURE | {"needed_limit": 3000}}
+    assert command(attempt, **unsure) == "--set distill.steps=0 --limit 3000", "more items may show that all is well"
 
 
 def test_an_attempt_that_probes_ended_takes_all_its_steps_next() -> None:
