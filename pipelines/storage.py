@@ -12,7 +12,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO
 
-from pipelines.log import log
 from recovery.errors import RecoverError, first_line
 from recovery.files import sync
 
@@ -154,13 +153,13 @@ class RemoteFolder:
                 for file in found:
                     sent.append(f"{root}/{file.relative_to(folder).as_posix()}")
                     files.put_file(str(file), sent[-1])
-            except BaseException:
-                try:
-                    for path in sent:
-                        with suppress(FileNotFoundError):  # the last one may not be there
-                            files.rm_file(path)
-                except Exception:
-                    log.warning(f"Part of the model is left in {self.label}: delete it there")
+            except BaseException as error:
+                if not _deleted(files, sent) and isinstance(error, Exception):
+                    cause = first_line(error).rstrip(" .")
+                    raise RecoverError(
+                        f"The folder {self.label} could not be written to ({cause}) and has a part of the model. "
+                        "Delete that part there."
+                    ) from error
                 raise
 
     @contextmanager
@@ -190,6 +189,16 @@ def _sizes(files: Any, root: str) -> dict[str, int]:
     """The files of a folder with their sizes, without the empty objects that stand for folders in some stores."""
     found = files.find(root, detail=True).items()
     return {path: about["size"] for path, about in found if path != root and not path.endswith("/")}
+
+
+def _deleted(files: Any, paths: Iterable[str]) -> bool:
+    try:
+        for path in paths:
+            with suppress(FileNotFoundError):  # the last one may not be there
+                files.rm_file(path)
+    except Exception:
+        return False
+    return True
 
 
 def _inside(name: str) -> str:

@@ -148,6 +148,18 @@ def test_what_was_sent_in_part_is_deleted(checkpoint: Path, monkeypatch: pytest.
     assert remote.is_empty()
 
 
+def test_what_cannot_be_deleted_is_told(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = fsspec.filesystem("memory")
+
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise OSError("access denied")
+
+    monkeypatch.setattr(type(files), "put_file", refused)
+    monkeypatch.setattr(type(files), "rm_file", refused)
+    with pytest.raises(RecoverError, match=r"\(access denied\) and has a part of the model\. Delete that part there"):
+        RemoteFolder(f"memory://{uuid.uuid4().hex}").send(checkpoint)
+
+
 def test_the_version_is_another_when_a_file_was_changed(remote: RemoteFolder, checkpoint: Path) -> None:
     with pytest.raises(RecoverError, match="There is no folder"):
         remote.version()
