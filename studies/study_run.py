@@ -366,7 +366,9 @@ def arm_file(study: Study, name: str | None, seed: int, folder: Path) -> Path | 
 
 
 def _instruction_rows(seed: int) -> Iterator[Mapping[str, object]]:
-    return map(_training_row, instruction_tasks(FIRST_WORLD + seed, TRAINING_PROMPTS, "train"))
+    """Without those whose answer repeats the prompt: a teacher may not read the words of what is measured."""
+    tasks = instruction_tasks(FIRST_WORLD + seed, TRAINING_PROMPTS, "train")
+    return (_training_row(task) for task in tasks if "combination:repeat_prompt" not in task.instruction_id_list)
 
 
 def _question_rows(world: World) -> Iterator[Mapping[str, object]]:

@@ -9,6 +9,8 @@ import pytest
 
 from dashboard.pages.studies import claim_table
 from db.tables import Study as StudyRow
+from evals.contamination import remove_contaminated
+from evals.suites.lab import instruction_prompts
 from pipelines.cli.study import _claim_lines
 from pipelines.project.locations import HOME
 from pipelines.project.project import Project
@@ -192,6 +194,14 @@ def test_every_instruction_has_a_right_answer_that_passes_its_checks(tmp_path: P
         prompt = parse_prompt(("here", row))
         assert prompt.check(row["answer"])
     assert not all(parse_prompt(("here", row)).check("No.") for row in rows[:50])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_teacher_may_read_the_right_answers_of_instructions(tmp_path: Path, seed: int) -> None:
+    rows = [json.loads(line) for line in arm_file(study(), "instructions", seed, tmp_path).read_text().splitlines()]
+    measured = [prompt.text for natural in (False, True) for prompt in instruction_prompts(natural=natural)]
+    assert not remove_contaminated([row["demonstration"] for row in rows], measured).contaminated
+    assert len(rows) > 2000
 
 
 def test_the_questions_for_training_ask_for_the_same_facts_in_other_words(tmp_path: Path) -> None:
