@@ -60,11 +60,9 @@ def rollback(project: "Project", reason: str, dry_run: bool) -> CommandResult:
     \b
     Example: recover rollback --reason "it forgot the tables"
     """
-    from pipelines.gate.promotion import current_checkpoint, decide, previous_checkpoint
+    from pipelines.gate.promotion import roll_back
 
-    current, previous = current_checkpoint(project), previous_checkpoint(project)
-    if not dry_run:
-        decide(project, previous, "promoted", reason or f"rolled back from {current.reference}", closes_cycle=False)
+    current, previous = roll_back(project, reason, dry_run=dry_run)
     data = {"from": current.reference, "current": previous.reference, "dry_run": dry_run}
     verb = "Would return" if dry_run else "Returned"
     return CommandResult(data, [f"{verb} from {current.reference} to {previous.reference}"])

@@ -1,6 +1,7 @@
 """A person's decision about a checkpoint, recorded with name and reason."""
 
 import getpass
+from contextlib import nullcontext
 
 from db.tables import Checkpoint, Decision, last_decisions
 from db.verdicts import gate_outcome, overrules_gate
@@ -16,22 +17,31 @@ def decide(
     reason: str,
     *,
     by: str = "",
-    closes_cycle: bool = True,
 ) -> None:
     """Promote or reject a checkpoint, and close its cycle with that decision; against the gate only with a reason.
 
     Refused while a command holds the project, as one that trains does: its gate would promote a descendant of what was
     current when it began.
 
-    The cycle stays as it is without `closes_cycle`, or if the rejected checkpoint is not the cycle's latest one."""
+    The cycle stays as it is if the rejected checkpoint is not the cycle's latest one."""
     with command_lock(project):
         check_decision(project, checkpoint, decision, reason)
         cycles = {c.number: c for c in project.reader.cycles(project.id)}
-        cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" and closes_cycle else None
+        cycle = cycles.get(checkpoint.cycle or 0) if checkpoint.role == "recovered" else None
         if cycle and decision == "rejected" and checkpoint.superseded:
             cycle = None
         cycle_id, who, why = cycle.id if cycle else None, by or current_user(), reason.strip() or "decided by a person"
         project.tracker.promote(project.id, cycle_id, checkpoint.id, decision, who, why)
+
+
+def roll_back(project: Project, reason: str = "", *, dry_run: bool = False) -> tuple[Checkpoint, Checkpoint]:
+    """Make the previous checkpoint current again, and return the one that was current, and the previous one."""
+    with nullcontext() if dry_run else command_lock(project):
+        current, previous = current_checkpoint(project), previous_checkpoint(project)
+        if not dry_run:
+            why = reason.strip() or f"rolled back from {current.reference}"
+            project.tracker.promote(project.id, None, previous.id, "promoted", current_user(), why)
+    return current, previous
 
 
 def check_decision(project: Project, checkpoint: Checkpoint, decision: Decision, reason: str) -> None:

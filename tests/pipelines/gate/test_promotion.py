@@ -7,7 +7,7 @@ from click.testing import Result
 from db.next_attempt import decision_command
 from db.tables import RunInputs
 from pipelines.cycle import Cycle
-from pipelines.gate.promotion import decide, previous_checkpoint
+from pipelines.gate.promotion import decide, roll_back
 from pipelines.job import Job
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
@@ -32,12 +32,13 @@ def test_rollback_undoes_promotions_one_by_one_down_to_the_clean_model(project: 
     first, second = (record_cycle(project, "promoted") for _ in range(2))
     assert project.current.id == second
     for expected in (first, project.clean.id):
-        previous = previous_checkpoint(project)
-        assert previous.id == expected
-        decide(project, previous, "promoted", "rolled back", closes_cycle=False)
+        current = project.current.id
+        assert [c.id for c in roll_back(project, dry_run=True)] == [current, expected]
+        assert [c.id for c in roll_back(project)] == [current, expected]
         assert project.current.id == expected
+    assert [cycle.status for cycle in project.reader.cycles(project.id)] == ["promoted", "promoted"]
     with pytest.raises(RecoverError, match="nothing to go back to"):
-        previous_checkpoint(project)
+        roll_back(project)
 
 
 def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejected(project: Project) -> None:
@@ -95,8 +96,8 @@ def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Pr
     assert (overruled["outcome"], overruled["why"]) == ("inconclusive", "read fifty answers")
     line = f"promoted against the gate's verdict (inconclusive) by {overruled['who']} on {overruled['at'][:10]}: read"
     assert line in run(project, "status").stdout
-    decide(project, project.clean, "promoted", "for a while")
-    decide(project, project.resolve("cycle:1"), "promoted", "back again", closes_cycle=False)
+    record_cycle(project, "promoted")
+    roll_back(project, "back again")
     assert answer(project, "status")["against_gate"]["why"] == "read fifty answers"  # not the reason to return to it
 
 
