@@ -20,6 +20,8 @@ LIMITS = ("distill.max_steps", "distill.max_minutes", "distill.max_flops")
 # Recipes that the advice is about.
 RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continuation")
 
+Judgement = Mapping[str, Any]  # of a verdict, as it is stored
+
 
 @dataclass(frozen=True)
 class NextAttempt:
@@ -113,8 +115,7 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
 
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | None]:
     behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
-    of_earlier = verdict.get("earlier")
-    lacks_knowledge = any(map(_is_short, [knowledge, *(of_earlier.values() if isinstance(of_earlier, dict) else [])]))
+    lacks_knowledge = any(map(_is_short, [knowledge, *verdict.get("earlier", {}).values()]))
     lacks_behaviour = bool(
         behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour)
     )
@@ -139,25 +140,24 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
         yield _more_rows(attempt, "documents", other="texts") or fewer_steps
 
 
-def _is_short(judgement: Any) -> bool:
-    return isinstance(judgement, dict) and judgement.get("passed") is False
+def _is_short(judgement: Judgement | None) -> bool:
+    return judgement is not None and not judgement["passed"]
 
 
-def _made_worse(judgement: Any) -> bool:
+def _made_worse(judgement: Judgement) -> bool:
     """Whether the distillation lost more than it brought back."""
-    return isinstance(judgement, dict) and (judgement.get("came_back") or 0.0) < 0
+    return (judgement.get("came_back") or 0.0) < 0
 
 
-def _is_left_open(judgement: Any) -> bool:
+def _is_left_open(judgement: Judgement) -> bool:
     """Whether prompts were left unasked because another criterion had failed: then nothing was found short."""
-    of, used = judgement.get("of"), judgement.get("n")
-    return bool(judgement.get("unsure")) and isinstance(of, int) and isinstance(used, int) and of > used
+    return judgement.get("unsure", False) and (judgement.get("of") or 0) > judgement["n"]
 
 
-def _more_items(judgement: Any) -> Change | None:
+def _more_items(judgement: Judgement) -> Change | None:
     """Where a larger number of items could show that the criterion is met, and there are so many."""
     limit = judgement.get("needed_limit")
-    return Change("more items", LIMIT, limit) if isinstance(limit, int) and more_items(judgement) else None
+    return Change("more items", LIMIT, limit) if limit and more_items(judgement) else None
 
 
 def _more_steps(attempt: Attempt) -> Change | None:

@@ -1,6 +1,4 @@
-"""A gate's verdict as one line a measure, for the command line, the dashboard and model cards.
-
-It is read from the record, where any value may be missing or of another kind."""
+"""A gate's verdict (docs/contracts.md) as one line a measure, for the command line, the dashboard and model cards."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -33,10 +31,7 @@ class MeasureLine(NamedTuple):
 
 
 def measure_lines(verdict: Verdict | None) -> list[MeasureLine]:
-    """Empty if there is no verdict, or one without its numbers."""
-    if not verdict or not _is_judgement(verdict.get("behaviour")):
-        return []
-    return [line for measure in MEASURES for line in _lines(verdict, measure)]
+    return [line for measure in MEASURES for line in _lines(verdict, measure)] if verdict else []
 
 
 def status(judgement: Verdict) -> bool | None:
@@ -48,44 +43,29 @@ def needed_text(judgement: Verdict, items: str) -> str:
     """How many items would decide it, where more than were asked would."""
     if (needed := more_items(judgement)) is None:
         return ""
-    limit = judgement.get("needed_limit")
-    flag = f": --limit {limit}" if isinstance(limit, int) else ""
+    flag = f": --limit {limit}" if (limit := judgement.get("needed_limit")) else ""
     return f"about {needed:,} {items} would decide it ({judgement['n']:,} were used){flag}"
 
 
 def _lines(verdict: Verdict, measure: str) -> Iterator[MeasureLine]:
     judgement, name = verdict.get(measure), MEASURES[measure]
-    if measure == "earlier":
-        cycles = judgement if isinstance(judgement, Mapping) else {}
-        lines = [_line(measure, f"cycle {str(n)[:20]}", j) for n, j in cycles.items() if _is_judgement(j)]
-        if lines:
-            yield _closest(lines, name)
-    elif isinstance(judgement, Mapping) and _is_judgement(judgement):
+    if judgement and measure == "earlier":
+        yield _closest([_line(measure, f"cycle {n}", of_cycle) for n, of_cycle in judgement.items()], name)
+    elif judgement:
         yield _line(measure, name, judgement)._replace(details=tuple(_details(verdict, measure, judgement)))
-    elif measure in verdict:
+    elif measure in verdict and measure != "earlier":
         missing = ("there are no questions on the documents (--questions)",) if measure == "knowledge" else ()
         yield MeasureLine(measure, name, None, "not judged", details=missing)
 
 
-def _is_judgement(value: object) -> bool:
-    return isinstance(value, Mapping) and all(_number(value.get(key)) is not None for key in ("value", "limit"))
-
-
 def _line(measure: str, name: str, judgement: Verdict) -> MeasureLine:
-    value, limit, before = (_number(judgement.get(key)) for key in ("value", "limit", "before"))
-    assert value is not None
-    assert limit is not None
-    start = before or 0.0
-    bound = _number(judgement.get("bound")) if measure in DIFFERENCES else None
-    if measure in DIFFERENCES:
-        value, limit, bound = value + start, limit + start, value if bound is None else bound + start
-    passed = status(judgement)
-    compared, limit_text = with_limit(value if bound is None else bound, limit, passed is True)
-    after = f"{value:.3f}" if bound is not None else compared
-    shown = "" if before is None else f"{before:.3f}"
-    return MeasureLine(
-        measure, name, passed, WORDS[passed], shown, after, compared if bound is not None else "", limit_text
-    )
+    value, bound, limit, before = (judgement[key] for key in ("value", "bound", "limit", "before"))
+    shown, passed = "" if before is None else f"{before:.3f}", status(judgement)
+    if measure not in DIFFERENCES:
+        after, limit_text = with_limit(value, limit, passed is True)
+        return MeasureLine(measure, name, passed, WORDS[passed], shown, after, limit=limit_text)
+    bound_text, limit_text = with_limit(bound + before, limit + before, passed is True)
+    return MeasureLine(measure, name, passed, WORDS[passed], shown, f"{value + before:.3f}", bound_text, limit_text)
 
 
 def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
@@ -98,23 +78,21 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
 
 
 def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str]:
-    if isinstance(n := judgement.get("n"), int):
-        yield from _items(judgement, n, "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0])
-    if measure == "behaviour" and isinstance(changes := verdict.get("changes"), list | tuple):
-        yield from (str(line)[:300] for line in changes[:4])
+    yield from _items(judgement, "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0])
+    if measure == "behaviour":
+        yield from verdict.get("changes", ())
     if measure == "knowledge" and verdict.get("learned") is False:
         yield "the documents taught nothing measurable: the clean model knows at least as much of them"
     if measure == "retention":
-        yield from losses(judgement.get("tasks"))
-        graded = judgement.get("graded")
-        if isinstance(graded, list | tuple) and graded:
-            yield f"left out, as their items have grades: {', '.join(str(task)[:60] for task in graded)}"
+        yield from losses(judgement.get("tasks", {}))
+        if graded := judgement.get("graded"):
+            yield f"left out, as their items have grades: {', '.join(graded)}"
 
 
-def _items(judgement: Verdict, n: int, items: str) -> Iterator[str]:
+def _items(judgement: Verdict, items: str) -> Iterator[str]:
     """How many were asked, why not all of them, and what more of them would decide."""
-    of, is_open = judgement.get("of"), status(judgement) is None
-    if isinstance(of, int) and of > n:
+    n, of, is_open = judgement["n"], judgement.get("of"), status(judgement) is None
+    if of and of > n:
         why = ", asked no further, as another limit was missed" if is_open else ", which decided"
         yield f"{n:,} of {of:,} {items}{'' if cannot_be_missed(judgement) else why}"
         return
@@ -131,17 +109,8 @@ def with_limit(value: float, limit: float, passed: bool) -> tuple[str, str]:
     return texts[0] if passed else next((pair for pair in texts if pair[0] != pair[1]), texts[0])
 
 
-def losses(tasks: object) -> list[str]:
+def losses(tasks: Mapping[str, Mapping[str, int]]) -> list[str]:
     """The tasks that lost more items than they gained, the largest loss first."""
-    changes = {
-        str(task)[:60]: (change["lost"], change["gained"])
-        for task, change in (tasks.items() if isinstance(tasks, Mapping) else ())
-        if isinstance(change, Mapping) and all(isinstance(change.get(key), int) for key in ("lost", "gained"))
-    }
-    net = {task: lost - gained for task, (lost, gained) in changes.items() if lost > gained}
-    worst_first = sorted(net, key=lambda task: -net[task])
-    return [f"{task}: {changes[task][0]:,} lost, {changes[task][1] or 'none'} gained" for task in worst_first]
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    net = {task: change["lost"] - change["gained"] for task, change in tasks.items()}
+    worst_first = sorted((task for task in net if net[task] > 0), key=lambda task: -net[task])
+    return [f"{task}: {tasks[task]['lost']:,} lost, {tasks[task]['gained'] or 'none'} gained" for task in worst_first]

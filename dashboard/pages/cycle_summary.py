@@ -164,7 +164,7 @@ def decided_by(cycle: Cycle) -> str:
     if cycle.outcome != "inconclusive":
         return ""
     bounds = {items: (cycle.verdict or {}).get(name) for name, items in ITEMS.items()}
-    texts = [needed_text(bound, items) for items, bound in bounds.items() if isinstance(bound, dict)]
+    texts = [needed_text(bound, items) for items, bound in bounds.items() if bound]
     return "; ".join(filter(None, texts))
 
 
@@ -180,5 +180,4 @@ def against_gate(newest_first: Sequence[Promotion], checkpoint: Checkpoint | Non
 
 def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:
     """The condition on the knowledge of each earlier cycle's documents, by cycle number."""
-    bounds = (cycle.verdict or {}).get(EARLIER_KNOWLEDGE)
-    return {str(n): b for n, b in bounds.items() if isinstance(b, dict)} if isinstance(bounds, dict) else {}
+    return (cycle.verdict or {}).get(EARLIER_KNOWLEDGE) or {}

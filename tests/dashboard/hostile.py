@@ -35,13 +35,16 @@ def hostile(tracker: Tracker) -> Seeded:
         tracker.finish_run(run, "failed", LONG) if kind == "midtrain" else tracker.flush()
     outside = tracker.checkpoint(project, "external", BAD)
     tracker.evaluation(outside, None, _evaluation())
-    reason = {
+    judgement = {"passed": False, "value": 0.1, "bound": 0.1, "limit": 0.2, "before": 0.3, "n": 9, "setting": BAD}
+    verdict = {
         "passed": False,
-        "behaviour": {"passed": False, "value": BAD, "limit": BAD},
-        BAD: {"passed": BAD},
+        "behaviour": judgement,
+        "earlier": {BAD: judgement},
+        "retention": judgement | {"tasks": {BAD: {"lost": 2, "gained": 1}}, "graded": [BAD]},
+        "changes": [BAD, LONG],
         "reason": BAD,
     }
-    tracker.promote(project, cycle.id, last, "rejected", BAD, LONG, reason)
+    tracker.promote(project, cycle.id, last, "rejected", BAD, LONG, verdict)
     tracker.note(project, NOTE, BAD, cycle=cycle.id)
     tracker.note(project, NOTE, BAD, checkpoint=last)
     return seeded

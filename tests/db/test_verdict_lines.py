@@ -1,7 +1,3 @@
-from typing import Any
-
-import pytest
-
 from db.verdict_lines import losses, measure_lines
 
 FOLLOWS = {"passed": False, "unsure": False, "value": -0.01, "bound": -0.0302, "limit": -0.03, "before": 0.5, "n": 500}
@@ -32,12 +28,3 @@ def test_only_tasks_that_lost_more_than_they_gained_are_named() -> None:
     changes = {"sums": (3, 1), "world": (106, 0), "same": (4, 4), "better": (0, 2)}
     tasks = {task: {"lost": lost, "gained": gained} for task, (lost, gained) in changes.items()}
     assert losses(tasks) == ["world: 106 lost, none gained", "sums: 3 lost, 1 gained"]
-
-
-@pytest.mark.parametrize("bad", [None, "text", [], True, {"value": "0.3", "limit": 0.1}, {"value": 0.3}])
-def test_what_is_no_judgement_is_not_judged(bad: Any) -> None:
-    assert measure_lines(None) == measure_lines({"behaviour": bad}) == []
-    lines = measure_lines({"behaviour": FOLLOWS, "knowledge": bad, "earlier": {"1": bad}, "retention": bad})
-    assert [line.word for line in lines] == ["missed", "not judged", "not judged"]
-    odd = FOLLOWS | {"n": bad, "of": bad, "needed": bad, "before": bad, "bound": bad, "tasks": bad}
-    assert measure_lines({"behaviour": odd, "changes": bad, "retention": odd | {"graded": bad}})

@@ -16,7 +16,8 @@ from db.tables import Cycle
 from tests.dashboard.page_requests import browser_state, dashboard, page_html
 from tests.db.seeded import CYCLES, seed, store_verdict, try_again, verdict
 
-BOUND = {"passed": False, "value": -0.022, "bound": -0.047, "limit": -0.03, "n": 400, "needed": 7497, "unsure": True}
+BOUND = {"passed": False, "value": -0.022, "bound": -0.047, "limit": -0.03, "before": 0.4, "n": 400}
+BOUND |= {"needed": 7497, "unsure": True}
 
 
 def finished(status: str, **verdict) -> Cycle:
@@ -91,7 +92,7 @@ def test_only_a_rejection_for_lack_of_items_is_inconclusive():
     assert finished("open", outcome="inconclusive").outcome == "open"
 
 
-SHORT = {"passed": False, "value": -0.2, "bound": -0.25, "limit": -0.03, "n": 400, "needed": None, "unsure": False}
+SHORT = {"passed": False, "value": -0.2, "bound": -0.25, "limit": -0.03, "before": 0.4, "n": 400}
 
 
 def test_a_rejected_cycle_says_what_to_try_next(written, seeded):
