@@ -78,7 +78,7 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
 
 
 def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str]:
-    yield from _items(judgement, "questions" if measure == "knowledge" else ITEMS[measure].partition(" ")[0])
+    yield from _items(judgement, ITEMS.get(measure, "items").partition(" ")[0])
     if measure == "behaviour":
         yield from verdict.get("changes", ())
     if measure == "knowledge" and verdict.get("learned") is False:

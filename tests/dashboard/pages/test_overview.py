@@ -31,7 +31,7 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
         "new knowledge 0.050 → 0.950 → 0.900 limit 0.874 ✓ met",
         "earlier cycles 0.800 → 0.850",
         "what it knew before 0.850 → 0.400 → 0.700 (clean 0.950) limit 0.900, with 95 % at least 0.680 ✕ missed",
-        "What was lost and gained instruction following 40 prompts new knowledge 40 questions what it knew before "
+        "What was lost and gained instruction following 40 prompts new knowledge 40 items what it knew before "
         "40 items arithmetic: 10 lost, none gained",
     )
     for line in (title, *lines):
