@@ -20,8 +20,6 @@ LIMITS = ("distill.max_steps", "distill.max_minutes", "distill.max_flops")
 # Recipes that the advice is about.
 RESTORING = ("opd", "opd-sampled", "gkd", "offpolicy", "offpolicy-kl", "continuation")
 
-Judgement = Mapping[str, Any]  # of a verdict, as it is stored
-
 
 @dataclass(frozen=True)
 class NextAttempt:
@@ -140,21 +138,21 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
         yield _more_rows(attempt, "documents", other="texts") or fewer_steps
 
 
-def _is_short(judgement: Judgement | None) -> bool:
+def _is_short(judgement: Mapping[str, Any] | None) -> bool:
     return judgement is not None and not judgement["passed"]
 
 
-def _made_worse(judgement: Judgement) -> bool:
+def _made_worse(judgement: Mapping[str, Any]) -> bool:
     """Whether the distillation lost more than it brought back."""
     return (judgement.get("came_back") or 0.0) < 0
 
 
-def _is_left_open(judgement: Judgement) -> bool:
+def _is_left_open(judgement: Mapping[str, Any]) -> bool:
     """Whether prompts were left unasked because another criterion had failed: then nothing was found short."""
     return judgement.get("unsure", False) and (judgement.get("of") or 0) > judgement["n"]
 
 
-def _more_items(judgement: Judgement) -> Change | None:
+def _more_items(judgement: Mapping[str, Any]) -> Change | None:
     """Where a larger number of items could show that the criterion is met, and there are so many."""
     limit = judgement.get("needed_limit")
     return Change("more items", LIMIT, limit) if limit and more_items(judgement) else None

@@ -7,7 +7,7 @@ from db.headline_scores import MEASURES
 from db.verdicts import cannot_be_missed, more_items
 
 DIFFERENCES = ("behaviour", "retention")  # their judgements hold differences from the clean model
-ITEMS = {"behaviour": "prompts", "retention": "items on what it knew before"}
+ITEMS = {"behaviour": "prompts", "knowledge": "items", "retention": "items on what it knew before"}
 WORDS = {True: "met", False: "missed", None: "not decided"}
 Verdict = Mapping[str, Any]
 
@@ -49,13 +49,20 @@ def needed_text(judgement: Verdict, items: str) -> str:
 
 def _lines(verdict: Verdict, measure: str) -> Iterator[MeasureLine]:
     judgement, name = verdict.get(measure), MEASURES[measure]
-    if judgement and measure == "earlier":
-        yield _closest([_line(measure, f"cycle {n}", of_cycle) for n, of_cycle in judgement.items()], name)
-    elif judgement:
+    if measure == "earlier":
+        cycles = (judgement or {}).items()
+        if lines := [_line(measure, f"cycle {n}", of_cycle) for n, of_cycle in cycles if _has_numbers(of_cycle)]:
+            yield _closest(lines, name)
+    elif judgement and _has_numbers(judgement):
         yield _line(measure, name, judgement)._replace(details=tuple(_details(verdict, measure, judgement)))
-    elif measure in verdict and measure != "earlier":
+    elif measure in verdict:
         missing = ("there are no questions on the documents (--questions)",) if measure == "knowledge" else ()
         yield MeasureLine(measure, name, None, "not judged", details=missing)
+
+
+def _has_numbers(judgement: Verdict) -> bool:
+    """A score that is not finite, such as a correlation of equal answers, is stored as null."""
+    return judgement["value"] is not None and judgement["limit"] is not None
 
 
 def _line(measure: str, name: str, judgement: Verdict) -> MeasureLine:
@@ -78,7 +85,7 @@ def _closest(lines: list[MeasureLine], name: str) -> MeasureLine:
 
 
 def _details(verdict: Verdict, measure: str, judgement: Verdict) -> Iterator[str]:
-    yield from _items(judgement, ITEMS.get(measure, "items").partition(" ")[0])
+    yield from _items(judgement, ITEMS[measure].partition(" ")[0])
     if measure == "behaviour":
         yield from verdict.get("changes", ())
     if measure == "knowledge" and verdict.get("learned") is False:

@@ -250,19 +250,16 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
         current = [evaluations[stage].get(tasks[task]) for stage in ("damaged", "recovered")]
         scores = [headline(evaluation) if evaluation else None for evaluation in current]
         bound = earlier_bounds(cycle).get(task.removeprefix("cycle:"), {})
-        before = bound.get("before")  # on the questions that were asked both times
-        then = (
-            score_cell(before)
-            if isinstance(before, int | float)
-            else number(earlier.recovered.scores.get("knowledge") if earlier else None)
-        )
+        then = number(earlier.recovered.scores.get("knowledge") if earlier else None)
+        if bound.get("before") is not None:  # on the questions that were asked both times
+            then = score_cell(bound["before"])
         rows.append(
             [
                 Cell(link("cycle", f"Cycle {earlier.number}", number=earlier.number) if earlier else bdi(task, 60)),
                 Cell(bdi(documents_path(earlier, ""), 60) if earlier else "", "documents"),
                 then,
                 *(number(score) for score in scores),
-                score_cell(limit if isinstance(limit := bound.get("limit"), int | float) else None),
+                score_cell(bound.get("limit")),
                 Cell(tick(status(bound)) if bound else nothing(), "", status(bound) if bound else ""),
             ]
         )

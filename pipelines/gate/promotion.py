@@ -35,11 +35,14 @@ def decide(
 
 
 def roll_back(project: Project, reason: str = "", *, dry_run: bool = False) -> tuple[Checkpoint, Checkpoint]:
-    """Make the previous checkpoint current again, and return the one that was current, and the previous one."""
+    """Make the previous checkpoint current again; with `dry_run` only say which that is. No cycle's status changes.
+
+    Refused while a command holds the project. Returns the checkpoint that was current, and the previous one."""
     with nullcontext() if dry_run else command_lock(project):
         current, previous = current_checkpoint(project), previous_checkpoint(project)
+        why = reason.strip() or f"rolled back from {current.reference}"
+        check_decision(project, previous, "promoted", why)
         if not dry_run:
-            why = reason.strip() or f"rolled back from {current.reference}"
             project.tracker.promote(project.id, None, previous.id, "promoted", current_user(), why)
     return current, previous
 

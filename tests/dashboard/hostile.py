@@ -39,7 +39,7 @@ def hostile(tracker: Tracker) -> Seeded:
     verdict = {
         "passed": False,
         "behaviour": judgement,
-        "earlier": {BAD: judgement},
+        "earlier": {BAD: judgement, "1": judgement},
         "retention": judgement | {"tasks": {BAD: {"lost": 2, "gained": 1}}, "graded": [BAD]},
         "changes": [BAD, LONG],
         "reason": BAD,

@@ -342,7 +342,7 @@ def test_knowledge_of_earlier_cycles_is_shown(tracker, written) -> None:
     for text in ("Cycle 1", "2026-q1", "0.900", "0.500", "0.750"):
         assert text in row
     assert "Knowledge of earlier cycles" not in page_html(cycle, written, "?number=1")
-    judged = {"passed": False, "value": 0.65, "limit": 0.665, "before": 0.7, "n": 20}
+    judged = {"passed": False, "value": 0.65, "bound": 0.65, "limit": 0.665, "before": 0.7, "n": 20}
     verdict = written.cycles(seeded.project)[1].verdict | {"earlier": {"1": judged}}
     tracker.promote(seeded.project, seeded.cycles[1], seeded.recovered[1], "rejected", "gate", "ok", verdict)
     row = page_html(cycle, written, "?number=2").partition("At the end of that cycle")[2].partition("</table>")[0]

@@ -24,6 +24,12 @@ def test_of_several_earlier_cycles_the_one_with_the_least_left_is_shown() -> Non
     assert len(measure_lines({"behaviour": FOLLOWS, "earlier": {}})) == 1
 
 
+def test_a_score_that_is_no_number_is_not_judged() -> None:
+    unknown = KNOWS | {"value": None, "bound": None}
+    lines = measure_lines({"behaviour": FOLLOWS, "knowledge": unknown, "earlier": {"1": unknown}})
+    assert [line.word for line in lines] == ["missed", "not judged"]
+
+
 def test_only_tasks_that_lost_more_than_they_gained_are_named() -> None:
     changes = {"sums": (3, 1), "world": (106, 0), "same": (4, 4), "better": (0, 2)}
     tasks = {task: {"lost": lost, "gained": gained} for task, (lost, gained) in changes.items()}

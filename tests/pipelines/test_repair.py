@@ -20,8 +20,8 @@ from recovery.lab import BASE
 from tests.evals.fakes import graded, result
 from tests.pipelines.options import error_of, recover
 
-LOST = Judgement(False, -0.3, -0.35, -0.03, 400)
-KEPT = Judgement(True, 0.0, -0.01, -0.03, 400)
+LOST = Judgement(False, -0.3, -0.35, -0.03, 400, before=0.6)
+KEPT = Judgement(True, 0.0, -0.01, -0.03, 400, before=0.6)
 SCORES = {"behaviour": 0.6, "knowledge": None, "earlier": None, "retention": 0.9}
 JOB = Job("repair", Settings(), student=3, id="abcd1234")
 MEDIUM, LARGE = MEDIUM_MODEL_PARAMETERS, MEDIUM_MODEL_PARAMETERS + 1

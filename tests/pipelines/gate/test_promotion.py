@@ -1,4 +1,6 @@
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from click.testing import Result
 from db.next_attempt import decision_command
 from db.tables import RunInputs
 from pipelines.cycle import Cycle
+from pipelines.gate import promotion
 from pipelines.gate.promotion import decide, roll_back
 from pipelines.job import Job
 from pipelines.prepare_job import prepare_job
@@ -15,6 +18,7 @@ from pipelines.project.running import project_lock
 from pipelines.request import Request
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
+from recovery.lab import BASE
 from tests.db.seeded import store_verdict
 from tests.pipelines.options import answer, recover
 from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
@@ -39,6 +43,32 @@ def test_rollback_undoes_promotions_one_by_one_down_to_the_clean_model(project: 
     assert [cycle.status for cycle in project.reader.cycles(project.id)] == ["promoted", "promoted"]
     with pytest.raises(RecoverError, match="nothing to go back to"):
         roll_back(project)
+
+
+def test_a_rollback_undoes_what_was_promoted_while_it_waited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = record_cycle(project, "promoted"), record_cycle(project)
+    lock = promotion.command_lock
+
+    @contextmanager
+    def promoting(held: Project) -> Iterator[None]:
+        project.tracker.promote(project.id, None, other, "promoted", "ada", "meanwhile")
+        with lock(held):
+            yield
+
+    monkeypatch.setattr(promotion, "command_lock", promoting)
+    current, previous = roll_back(project, "  ")
+    assert (current.reference, previous.id) == ("cycle:2/recovered", first)
+    assert project.reader.promotions(project.id)[0].why == "rolled back from cycle:2/recovered"
+
+
+def test_a_model_from_outside_that_is_gone_is_not_made_current_again(project: Project, tmp_path: Path) -> None:
+    outside = Path(shutil.copytree(BASE, tmp_path / "tune"))
+    assert run(project, "promote", outside).exit_code == 0
+    record_cycle(project, "promoted")
+    shutil.rmtree(outside)
+    for more in ([], ["--dry-run"]):
+        assert run(project, "rollback", *more).exit_code == 1
+    assert project.current.reference == "cycle:1/recovered"
 
 
 def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejected(project: Project) -> None:
