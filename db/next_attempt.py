@@ -112,11 +112,9 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
 
 
 def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | None]:
-    behaviour, knowledge, retention = (verdict.get(name) for name in ("behaviour", "knowledge", "retention"))
+    behaviour, knowledge, retention = (verdict.get(name) or {} for name in ("behaviour", "knowledge", "retention"))
     lacks_knowledge = any(map(_is_short, [knowledge, *verdict.get("earlier", {}).values()]))
-    lacks_behaviour = bool(
-        behaviour and _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour)
-    )
+    lacks_behaviour = _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour)
     if not attempt.planned:  # nothing was distilled
         if lacks_knowledge and attempt.has_moved:
             yield Change("no warm start", "--warm-start ", "off")
@@ -138,8 +136,9 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
         yield _more_rows(attempt, "documents", other="texts") or fewer_steps
 
 
-def _is_short(judgement: Mapping[str, Any] | None) -> bool:
-    return judgement is not None and not judgement["passed"]
+def _is_short(judgement: Mapping[str, Any]) -> bool:
+    """Not where it was not judged, and is empty."""
+    return judgement.get("passed") is False
 
 
 def _made_worse(judgement: Mapping[str, Any]) -> bool:
@@ -149,7 +148,7 @@ def _made_worse(judgement: Mapping[str, Any]) -> bool:
 
 def _is_left_open(judgement: Mapping[str, Any]) -> bool:
     """Whether prompts were left unasked because another criterion had failed: then nothing was found short."""
-    return judgement.get("unsure", False) and (judgement.get("of") or 0) > judgement["n"]
+    return bool(judgement.get("unsure")) and (judgement.get("of") or 0) > judgement["n"]
 
 
 def _more_items(judgement: Mapping[str, Any]) -> Change | None:
