@@ -31,6 +31,7 @@ class MeasureLine(NamedTuple):
 
 
 def measure_lines(verdict: Verdict | None) -> list[MeasureLine]:
+    """Empty if there is no verdict, or one that judges no measure."""
     return [line for measure in MEASURES for line in _lines(verdict, measure)] if verdict else []
 
 
@@ -56,8 +57,9 @@ def _lines(verdict: Verdict, measure: str) -> Iterator[MeasureLine]:
     elif judgement and _has_numbers(judgement):
         yield _line(measure, name, judgement)._replace(details=tuple(_details(verdict, measure, judgement)))
     elif measure in verdict:
-        missing = ("there are no questions on the documents (--questions)",) if measure == "knowledge" else ()
-        yield MeasureLine(measure, name, None, "not judged", details=missing)
+        has_none = measure == "knowledge" and judgement is None
+        details = ("there are no questions on the documents (--questions)",) if has_none else ()
+        yield MeasureLine(measure, name, None, "not judged", details=details)
 
 
 def _has_numbers(judgement: Verdict) -> bool:

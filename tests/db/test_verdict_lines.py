@@ -27,7 +27,8 @@ def test_of_several_earlier_cycles_the_one_with_the_least_left_is_shown() -> Non
 def test_a_score_that_is_no_number_is_not_judged() -> None:
     unknown = KNOWS | {"value": None, "bound": None}
     lines = measure_lines({"behaviour": FOLLOWS, "knowledge": unknown, "earlier": {"1": unknown}})
-    assert [line.word for line in lines] == ["missed", "not judged"]
+    assert [(line.word, len(line.details)) for line in lines] == [("missed", 1), ("not judged", 0)]
+    assert "--questions" in measure_lines({"behaviour": FOLLOWS, "knowledge": None})[1].details[0]
 
 
 def test_only_tasks_that_lost_more_than_they_gained_are_named() -> None:
