@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recovery.errors import LostProcess, RecoverError
+from recovery.errors import LostProcess, RecoverError, first_line
 
 if TYPE_CHECKING:  # takes time to import, and a single process has no use for it
     from torch.distributed.tensor import DTensor
@@ -184,6 +184,16 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], path
         load(_tensors(optimizer), checkpoint_id=folder, no_dist=size() == 1)
 
 
+def check_parts(path: Path) -> None:
+    """Raise unless the parts beside `path` are there, and as long as they were when they were saved."""
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+    folder = path.with_name(OPTIMIZER_FOLDER)
+    for part in FileSystemReader(folder).read_metadata().storage_data.values():
+        if (folder / part.relative_path).stat().st_size < part.offset + part.length:
+            raise OSError(f"{folder / part.relative_path} was cut off")
+
+
 @contextmanager
 def _one_sentence(done: str, path: Path) -> Iterator[None]:
     """torch raises what no `except Exception` catches, with the errors of all processes."""
@@ -192,7 +202,7 @@ def _one_sentence(done: str, path: Path) -> Iterator[None]:
     try:
         yield
     except CheckpointException as failure:
-        reasons = [str(error).partition("\n")[0] for error, _ in failure.failures.values()]
+        reasons = [first_line(error) for error, _ in failure.failures.values()]
         advice = "Delete that folder" if done == "loaded" else "Free space there"
         raise RecoverError(
             f"The optimizer's state could not be {done} in {path.parent} ({reasons[0].rstrip(' .')}). {advice}, and go "

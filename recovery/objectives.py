@@ -135,7 +135,7 @@ class Divergence:
             loss = divergence(log_p, log_q, self.beta)
         with torch.no_grad():
             is_kl = self.beta == 1.0 and not self.clip
-            metrics = {"entropy": entropy(log_p), "kl": loss.detach() if is_kl else reverse_kl(log_p, log_q)}
+            metrics = {"entropy": entropy(over_vocabulary), "kl": loss.detach() if is_kl else reverse_kl(log_p, log_q)}
         loss = signal.teacher_weight * loss
         if signal.advantage is not None:
             assert signal.rollout_logprobs is not None

@@ -113,6 +113,7 @@ class SharedState(TrainState):
         call("load", path)
         assert _training is not None
         self.step, self.bad_in_a_row = _training.state.step, _training.state.bad_in_a_row
+        self.between_draws = True
         return self
 
 

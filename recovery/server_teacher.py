@@ -56,6 +56,9 @@ class ServerTeacher:
 
         rows = self._servers.run(score_row, len(batch.samples), "texts scored")
         flat = [pair for row in rows for target in row for pair in target]
+        vocabulary = len(self._student.head.weight)
+        if not all(0 <= token < vocabulary for token, _ in flat):
+            raise self._lists_other_tokens()
         shape, device = (-1, self.listed), batch.tokens.device
         return ListedLogprobs(
             torch.tensor([token for token, _ in flat], device=device).view(shape),
@@ -66,11 +69,14 @@ class ServerTeacher:
         """The token that was sampled, then the likeliest others: always as many."""
         others = sorted(((t, p) for t, p in logprobs.items() if t != token), key=lambda pair: -pair[1])
         listed = [(token, logprobs[token]), *others][: self.listed]
-        if len(listed) < self.listed or not all(0 <= t < len(self._student.head.weight) for t, _ in listed):
-            raise RecoverError(
-                f"A server lists other tokens than the teacher {self.reference} has. Serve that model with vLLM 0.32."
-            )
+        if len(listed) < self.listed:
+            raise self._lists_other_tokens()
         return listed
+
+    def _lists_other_tokens(self) -> RecoverError:
+        return RecoverError(
+            f"A server lists other tokens than the teacher {self.reference} has. Serve that model with vLLM 0.32."
+        )
 
     def _prepare(self, server: Server) -> None:
         if server.serves is self and not server.may_have_restarted:

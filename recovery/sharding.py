@@ -84,7 +84,8 @@ def shard(causal: Any) -> None:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)  # a step's loss is divided by the target tokens of all processes
             module.set_force_sum_reduction_for_comms(True)
-            module.set_reduce_scatter_unused_params(True)  # experts that only some processes used
+            if hasattr(module, "set_reduce_scatter_unused_params"):  # torch 2.13
+                module.set_reduce_scatter_unused_params(True)  # experts that only some processes used
     if is_tied:
         head.weight = embedding.weight
     for module in causal.modules():

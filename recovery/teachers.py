@@ -197,7 +197,7 @@ class AdapterTeacher:
                 f"The teacher's adapter {reference} or the student's trains biases of the base, so they cannot share "
                 "it. Load the teacher from its checkpoint."
             )
-        with adapters.preserve_adapter_state(student.model), adapters.refusing_missing_weights(reference, base):
+        with adapters.preserve_adapter_state(student.model), adapters.loading(reference, base):
             student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
         adapters.check_head_unchanged(student.model, reference)
         disable_dropout(student.model)

@@ -108,7 +108,7 @@ class TrainState:
     def load(self, path: Path) -> "TrainState":
         saved = torch.load(path, map_location="cpu", weights_only=True)
         load_optimizer(self.optimizer, saved["optimizer"], path)
-        self.step, self.bad_in_a_row = saved["step"], saved["bad_in_a_row"]
+        self.step, self.bad_in_a_row, self.between_draws = saved["step"], saved["bad_in_a_row"], True
         return self
 
 

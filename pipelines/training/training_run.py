@@ -100,7 +100,7 @@ class TrainingRun:
         return self.stage.project
 
     def _train(self, state: TrainState) -> None:
-        states, last_save = RecordedStates(self.states), time.monotonic()
+        states, last_save, due_good = RecordedStates(self.states), time.monotonic(), False
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         update = track(STEPS, self.plan.steps)
@@ -129,8 +129,9 @@ class TrainingRun:
                     self._return_to_last_good(state)
                     return
                 is_good = is_report if self.monitor.probe is None else probe is not None
-                if is_good and self.monitor.limits is not None and not self.stopped:
-                    self._save(state, self._last_good)
+                due_good = (due_good or is_good) and self.monitor.limits is not None and not self.stopped
+                if due_good and self._save(state, self._last_good):  # not before the end of a draw
+                    due_good = False
                 leaving = requests.stop or self._is_cancelled()
                 due = time.monotonic() - last_save > 60 * settings.save_minutes
                 if (due or self.stopped or leaving) and self._save(state, self._folder):

@@ -58,7 +58,8 @@ class HttpEngine:
         def generate_row(server: Server, row: int) -> Generation:
             length = min(sampling.max_new_tokens, self._room(server, prompts[row]))
             row_options = {"max_tokens": length, "seed": seeds[row]}
-            return self._generation(server, server.complete(self._model(server), prompts[row], options | row_options))
+            choice = server.complete(self._model(server), prompts[row], options | row_options)
+            return self._generation(server, choice, sampling.with_logprobs)
 
         return self._servers.run(generate_row, len(prompts), "replies")
 
@@ -168,10 +169,12 @@ class HttpEngine:
             )
         return limit - len(tokens)
 
-    def _generation(self, server: Server, choice: dict[str, Any]) -> Generation:
+    def _generation(self, server: Server, choice: dict[str, Any], with_logprobs: bool) -> Generation:
         tokens, scores = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs", [])
-        if not isinstance(tokens, list) or (scores and len(scores) != len(tokens)):
-            raise RecoverError(f"The server {server.address} leaves out token ids. Use vLLM 0.32 or later.")
+        if not isinstance(tokens, list) or (with_logprobs and len(scores) != len(tokens)):
+            raise RecoverError(
+                f"The server {server.address} leaves out token ids or their log-probs. Use vLLM 0.32 or later."
+            )
         if any(not isinstance(token, int) or not 0 <= token < self._rows for token in tokens):
             raise RecoverError(
                 f"The server {server.address} returned a token that the student lacks. Serve the student's base."

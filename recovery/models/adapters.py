@@ -59,23 +59,8 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     from peft import PeftModel
 
     check_weights(folder)
-    if how := changed_base(SimpleNamespace(**read_json(Path(folder) / "adapter_config.json"))):
-        raise RecoverError(
-            f"The adapter in {folder} was begun with {how}, which changes the weights below it, so switching it off "
-            "would not restore its base. Merge it into its base with peft's merge_and_unload, and use the merged model."
-        )
-    try:
-        with refusing_missing_weights(folder, base):
-            model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        raise does_not_fit(folder, base, first_line(error)) from error
-    except (ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise RecoverError(
-            f"The adapter in {folder} cannot be loaded ({first_line(error)}). Save it again with peft's "
-            "save_pretrained."
-        ) from error
+    with loading(folder, base):
+        model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
     check_head_unchanged(model, folder)
     return _record_base(base, model)
 
@@ -95,12 +80,22 @@ def does_not_fit(folder: str, base: str, why: str) -> RecoverError:
 
 
 @contextmanager
-def refusing_missing_weights(folder: str, base: str) -> Iterator[None]:
-    """Raise where peft only warns, and would change nothing in the layers that an adapter has no weights for."""
+def loading(folder: str, base: str) -> Iterator[None]:
+    """Say in a sentence what peft raises; and raise where it only warns, and would change nothing in the layers that an
+    adapter has no weights for."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Found missing adapter keys")
             yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise does_not_fit(folder, base, first_line(error)) from error
+    except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise RecoverError(
+            f"The adapter in {folder} cannot be loaded ({first_line(error)}). Save it again with peft's "
+            "save_pretrained."
+        ) from error
     except UserWarning as error:
         raise RecoverError(
             f"The adapter in {folder} lacks weights of layers of {base}, or has other names for them: it belongs to "
@@ -109,10 +104,16 @@ def refusing_missing_weights(folder: str, base: str) -> Iterator[None]:
 
 
 def check_weights(folder: str | Path) -> None:
+    """Refuse an adapter that runs code as it is loaded, or changes the weights below it."""
     if not (Path(folder) / WEIGHTS).is_file():
         raise RecoverError(
             f"The adapter {folder} has no {WEIGHTS}. Pickled weights are not loaded because they can run code: save it "
             "with peft's save_pretrained."
+        )
+    if how := changed_base(SimpleNamespace(**read_json(Path(folder) / "adapter_config.json"))):
+        raise RecoverError(
+            f"The adapter in {folder} was begun with {how}, which changes the weights below it, so switching it off "
+            "would not restore its base. Merge it into its base with peft's merge_and_unload, and use the merged model."
         )
 
 

@@ -7,7 +7,7 @@ from recovery.engines import servers
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
 from recovery.models.students import Student, load_student
-from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient, loss_of_chunk
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ServerTeacher
 from recovery.signals import TeacherSignal
@@ -84,6 +84,20 @@ def test_the_sampled_and_the_likeliest_tokens_are_listed(student: Student, serve
     assert torch.equal(tokens, whole.topk(3).indices)
     with pytest.raises(RecoverError, match="Load this teacher on this machine"):
         listed.logprobs(slice(None))
+
+
+def test_the_entropy_is_that_of_all_tokens_not_of_the_listed(
+    student: Student, server: SmallServer, reference: str
+) -> None:
+    batch, teacher = Batch.collate(ROWS, 0), FrozenTeacher(reference)
+    logits = student.head.logits(student.hidden(batch))
+    with serving(server) as named:
+        served = connect(student, named, reference, listed=4)
+        entropies = [
+            loss_of_chunk(Divergence(), TeacherSignal(one).compute(batch), batch, 1.0)(logits, slice(None)).metrics
+            for one in (served, teacher)
+        ]
+    torch.testing.assert_close(entropies[0]["entropy"], entropies[1]["entropy"])
 
 
 def test_a_served_teacher_in_context_reads_its_prompt(student: Student, server: SmallServer, reference: str) -> None:

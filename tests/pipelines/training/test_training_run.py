@@ -32,6 +32,7 @@ from recovery.collapse import CollapseWatch
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.students import load_student
+from recovery.objectives import CrossEntropy
 from recovery.recipes import recipe
 from recovery.samples import Sample
 from recovery.signals import Labels
@@ -54,12 +55,17 @@ def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: 
     assert not list((project.home / "progress").glob("*"))
 
 
-def test_a_collapse_costs_the_steps_since_the_last_report(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("epochs", "good"), [(1, 25), (2, 22)])  # a state is saved only at the end of a draw
+def test_a_collapse_costs_the_steps_since_the_last_report(
+    project: Project, monkeypatch: pytest.MonkeyPatch, epochs: int, good: int
+) -> None:
     signs = iter([""] * 25 + ["the rollouts repeat themselves"])
     monkeypatch.setattr(CollapseWatch, "after_step", lambda watch, record: next(signs))
-    result = small_training(project, steps=40).run_to_end()
-    assert result.steps == 25  # of 40 steps every fourth is reported
-    assert result.stopped == "it collapsed: the rollouts repeat themselves; back at step 25, the last good state"
+    training = small_training(project, steps=40)
+    training.objective = CrossEntropy(epochs=epochs)
+    result = training.run_to_end()
+    assert result.steps == good  # of 40 steps every fourth is reported
+    assert result.stopped == f"it collapsed: the rollouts repeat themselves; back at step {good}, the last good state"
     assert project.reader.run(result.run).stopped == result.stopped
 
 

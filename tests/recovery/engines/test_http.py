@@ -156,6 +156,7 @@ def test_no_rows_are_returned_when_no_server_recovers(
         ({"token_ids": [5, 6], "finish_reason": "stop"}, "ends replies at other tokens"),
         ({"token_ids": [5, 6], "finish_reason": "length"}, "leaves out token ids"),
         ({"token_ids": None}, "leaves out token ids"),
+        ({"token_ids": [5, 6, 7]}, "leaves out token ids or their log-probs"),
         ({"prompt_token_ids": [1, 2]}, "another model or prompt"),
         ({"prompt_logprobs": [None, {}]}, "leaves out log-probs"),
     ],

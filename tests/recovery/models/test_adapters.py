@@ -243,6 +243,23 @@ def test_an_adapter_teacher_on_another_base_is_refused(tmp_path: Path, first: Pa
         AdapterTeacher(student, str(tmp_path / "other"))
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"init_lora_weights": "pissa_niter_4"}, "begun with pissa_niter_4"),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["down_proj"]}, "cannot be loaded"),
+    ],
+)
+def test_an_adapter_teacher_that_cannot_share_the_base_leaves_it_as_it_is(
+    tmp_path: Path, base: str, options: dict[str, Any], sentence: str
+) -> None:
+    folder, student = saved(base, tmp_path / "tuned", **options), load_student(base, adapter=HIGH)
+    before = logits(student)
+    with pytest.raises(RecoverError, match=sentence):
+        AdapterTeacher(student, str(folder))
+    assert torch.equal(logits(student), before)
+
+
 def test_an_adapter_teacher_has_no_dropout(base: str, first: Path) -> None:
     change_json(first / "adapter_config.json", lora_dropout=0.5)
     student = load_student(base, adapter=HIGH)
@@ -351,6 +368,7 @@ def test_weights_beside_an_adapter_train_in_float32(tmp_path: Path, base: str, m
         (lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:99]), "cannot be loaded"),
         (lambda folder: change_json(folder / "adapter_config.json", base_model_name_or_path=None), "is missing"),
         (lambda folder: rename_weights(folder, "self_attn", "attention"), "lacks weights of layers of"),
+        (lambda folder: change_json(folder / "adapter_config.json", init_lora_weights="pissa"), "begun with pissa"),
     ],
 )
 def test_a_broken_adapter_is_one_sentence(
