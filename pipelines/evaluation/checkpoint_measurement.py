@@ -5,7 +5,7 @@ Instruction prompts may be asked block by block: what is stored of them then, an
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from db.headline_scores import MEASURES
@@ -191,7 +191,7 @@ def stored_results(project: Project, checkpoint: Checkpoint, keys: set[str]) -> 
 
 
 def copy_results(project: Project, source: Checkpoint, copy: Checkpoint) -> None:
-    """Store a checkpoint's results under a copy of it, which has none yet."""
+    """Store a checkpoint's results under a copy of it, which has none yet. Copying them took no time."""
     by_key: dict[str, list[Evaluation]] = {}
     for evaluation in project.reader.evaluations(source.id):
         by_key.setdefault(evaluation.settings[KEY], []).append(evaluation)
@@ -199,7 +199,8 @@ def copy_results(project: Project, source: Checkpoint, copy: Checkpoint) -> None
     for key, rows in by_key.items():
         if key in done:
             continue
-        store_results(project, copy, rows[0].run_id, key, [as_result(project, row) for row in rows])
+        results = [replace(as_result(project, row), seconds=0.0, tokens=None) for row in rows]
+        store_results(project, copy, rows[0].run_id, key, results)
 
 
 def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterable[Result]) -> list[Result]:

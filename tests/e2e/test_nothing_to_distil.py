@@ -33,6 +33,8 @@ def test_a_copy_of_a_mid_trained_model_that_passes_is_promoted(tmp_path: Path) -
     shown = [recover(tmp_path, "show", f"cycle:1/{role}").data for role in ("recovered", "midtrained")]
     weights = [next(Path(one["path"]).glob("*.safetensors")).read_bytes() for one in shown]
     assert weights[0] == weights[1]
+    of_copy, of_original = (sum(evaluation["seconds"] for evaluation in one["evaluations"]) for one in shown)
+    assert of_copy == 0 < of_original, "the time of a measurement counts once"
     again = recover(tmp_path, "eval", "cycle:1/recovered", "--questions", "world/questions.jsonl", "--limit", 12)
     assert "Measuring" not in again.stderr
 
