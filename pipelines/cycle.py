@@ -40,11 +40,10 @@ from pipelines.project.locations import project_option
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
 from pipelines.project.runs import PastCycle, made_promoted, runs_of_job
-from pipelines.teacher_choice import Base, Router, Served
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain, midtrain_in_context
 from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
-from pipelines.training.recipe_inputs import chosen_recipe
+from pipelines.training.recipe_inputs import check_contamination
 from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
@@ -121,6 +120,7 @@ class Cycle(Stage):
 
     def run(self) -> Outcome:
         prompts = self.files.read(self.settings.distill, self.job.seed)
+        check_contamination(prompts, self.questions)
         if prompts and (teacher := self.main_teacher()):  # else prompts or teacher do not exist yet
             self.check_lift(teacher, prompts)
         midtrained = self.midtrain().checkpoint
@@ -185,9 +185,7 @@ class Cycle(Stage):
 
     @property
     def _may_leave_out_distillation(self) -> bool:
-        """What another teacher, a context or a reward teaches is new: it is needed in any case."""
-        by_base, distill = isinstance(self.job.teacher, Base | Router | Served), self.settings.distill
-        return self.job.command == "cycle" and distill.if_needed and by_base and chosen_recipe(distill).restores
+        return self.job.command == "cycle" and self.settings.distill.if_needed and self.restores
 
     def _keep_as_it_is(
         self, midtrained: Checkpoint, teacher: Checkpoint, clean: list[Result], results: list[Result]

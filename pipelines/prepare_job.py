@@ -32,7 +32,7 @@ from pipelines.model_loading import check_servers
 from pipelines.project.locations import FIXED, relocate
 from pipelines.project.project import Project, weights_hash
 from pipelines.project.runs import last_time, past_cycles
-from pipelines.request import Request
+from pipelines.request import READ, Request
 from pipelines.settings.resolve import Resolved, change_recipe, differences, resolve_settings
 from pipelines.settings.schema import Dials, Settings
 from pipelines.storage import JsonLines, content_hash
@@ -242,9 +242,10 @@ def teachers_in_memory(
     `promoted` is the last promoted checkpoint, if earlier cycles have taught it something."""
     midtrain = settings.midtrain
     midtraining: list[str] = []
-    if request.midtrains and recipe(midtrain.recipe).context:
+    midtrains = request.command in READ
+    if midtrains and recipe(midtrain.recipe).context:
         midtraining = [base, *([promoted] if promoted else [])]
-    elif request.midtrains and midtrain.soft_labels:
+    elif midtrains and midtrain.soft_labels:
         if midtrain.mix.answers > 0 or midtrain.mix.texts > 0:
             midtraining.append(base)
         if promoted and midtrain.mix.earlier > 0:

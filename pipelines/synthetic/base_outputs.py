@@ -8,20 +8,19 @@ before.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib.metadata import version
 
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject, open_subject
 from pipelines.project.project import Project
-from pipelines.settings.defaults import defaults_for
-from pipelines.settings.schema import Midtrain, Settings
+from pipelines.settings.schema import Settings
 from pipelines.storage import ContentCache, content_hash
 from pipelines.synthetic.prompts import as_prompts, cached_prompts, garbled
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
-from recovery.models.students import load_chat, parameters_of
+from recovery.models.students import load_chat
 from recovery.samples import Sample
 from recovery.states import FixedRows
 
@@ -54,8 +53,9 @@ class BaseOutputs:
         cache, weights = self.project.cache, self.project.base_weights_id
         return cached_prompts(cache, weights, self.settings.distill.prompts, self.seed + more_seed, self.open_base)
 
-    def answers(self) -> list[Sample]:
-        """The base's sampled answers to its own prompts; nothing where it cannot write those of the default mix."""
+    def answers(self, *, is_default: bool) -> list[Sample]:
+        """The base's sampled answers to its own prompts; nothing where only the defaults ask for them and the base
+        cannot."""
         alternative = " Or mid-train without the base's answers: --set midtrain.mix.answers=0."
         try:
             prompts = self.prompts()
@@ -71,8 +71,7 @@ class BaseOutputs:
                 keep_cut=self.settings.midtrain.soft_labels,
             )
         except RecoverError as error:
-            told = RecoverError(f"{error}{alternative}") if alternative else error
-            self._leave_out(told, self.settings.midtrain.mix.answers == self.defaults.mix.answers)
+            self._leave_out(RecoverError(f"{error}{alternative}") if alternative else error, is_default)
             return []
 
     def texts(self, *, is_default: bool) -> list[GeneratedTexts]:
@@ -96,10 +95,6 @@ class BaseOutputs:
             return []
         log.info(f"  {len(texts):,} texts written by the base are read, too")
         return [GeneratedTexts(texts, content_hash(inputs))]
-
-    @cached_property
-    def defaults(self) -> Midtrain:
-        return defaults_for(parameters_of(self.project.base)).midtrain
 
     @property
     def open_base(self) -> OpenSubject:

@@ -76,7 +76,7 @@ def distill(
             plan = replace(warm_start_plan(stage, student, start), rejected=is_repair)
             warm = warm_start(student, probing, stage.settings, plan, stage.project.base)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
-            if not chosen.restores or is_repair:
+            if not stage.restores or is_repair:
                 warm = replace(warm, stop_reason="")
         if steps and teachers.instead == Itself("ema"):
             teacher = EmaTeacher(student, settings.ema_decay)  # it begins with the weights after the warm start
@@ -92,7 +92,7 @@ def distill(
             signal = signal_of(chosen, teacher, reward)
         else:
             states, signal = Mixture(), Labels(None)
-        monitor = EarlyStopping(settings, probing, warm.best_knowledge, until_probes_hold=chosen.restores, clean=clean)
+        monitor = EarlyStopping(settings, probing, warm.best_knowledge, until_probes_hold=stage.restores, clean=clean)
         training = TrainingRun(
             stage=stage,
             run=run,

@@ -23,7 +23,6 @@ from typing import Any
 
 from db.tables import Checkpoint
 from evals.contamination import remove_contaminated
-from evals.suites.knowledge import read_questions
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
@@ -71,8 +70,8 @@ def midtrain(
     if separator is not None:
         chat = chat.with_separator(separator)
     base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
-    texts_share = stage.settings.midtrain.mix.texts
-    texts = base.texts(is_default=texts_share == base.defaults.mix.texts) if texts_share else []
+    given, asked = stage.job.given, stage.settings.midtrain.mix
+    texts = base.texts(is_default="midtrain.mix.texts" not in given) if asked.texts else []
     window = stage.settings.midtrain.window
     chats = training_file_samples(file, chat, start.path, window) if (file := stage.job.training_file) else []
     if not corpus and not chats:
@@ -108,7 +107,7 @@ def midtrain(
         )
     if text_rows:
         states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
-    answers = base.answers() if mix.answers else []
+    answers = base.answers(is_default="midtrain.mix.answers" not in given) if mix.answers else []
     if answers:
         states.append(answer_rows(answers, mix.answers, targets, seed=stage.job.seed))
     answers_share = mix.answers if answers else 0.0
@@ -259,7 +258,7 @@ class PassageData:
             prompts = [with_context_of(row, self.recipe.context, distill.recipe) for row in rows]
             prompts = shuffled_contexts(prompts, seed) if distill.shuffle_contexts else prompts
         texts = [prompt.text for prompt in prompts]
-        clean = set(remove_contaminated(texts, self._evaluation_items, LEAKED_WORDS).clean)
+        clean = set(remove_contaminated(texts, self.stage.questions, LEAKED_WORDS).clean)
         prompts = [prompt for prompt in prompts if prompt.text in clean]
         if not prompts:
             raise RecoverError(f"No question on the documents is left to learn from. {ALTERNATIVES}")
@@ -282,7 +281,7 @@ class PassageData:
         prompts = [*about_passages, *as_prompts(ordinary, self.chat)]
         if earlier:
             prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)
-            clean = remove_contaminated(prefixes, self._evaluation_items).clean
+            clean = remove_contaminated(prefixes, self.stage.questions).clean
             prompts += as_prefix_prompts(clean, self.chat)
         Random(seed).shuffle(prompts)
         return prompts
@@ -317,22 +316,15 @@ class PassageData:
         return self.stage.job.teacher_context if self.stage.job.command == "midtrain" else None
 
     @cached_property
-    def _evaluation_items(self) -> list[str]:
-        plan = self.stage.job.eval_plan
-        files = [*([plan.questions] if plan.questions else []), *(file for _, file in plan.earlier_questions)]
-        return [question.text for file in files for question in read_questions(file)]
-
-    @cached_property
     def _written(self) -> dict[str, Any]:
-        project, seed = self.stage.project, self.stage.job.seed
+        project, seed, questions = self.stage.project, self.stage.job.seed, self.stage.questions
         base = BaseOutputs(project, self.stage.settings, seed)
 
         def write() -> dict[str, Any]:
             log.info(f"The clean base writes questions on {len(self.passages):,} passages")
             with base.open_base() as subject:
-                items = self._evaluation_items
-                return write_passage_questions(subject, self.passages, items, seed)
+                return write_passage_questions(subject, self.passages, questions, seed)
 
-        inputs = [project.base_weights_id, self.corpus.hash, seed, self._evaluation_items]
+        inputs = [project.base_weights_id, self.corpus.hash, seed, questions]
         kind = f"passage-questions-{self.corpus.hash[:HASH_DIGITS]}"
         return dict(project.cache.get_or_write(kind, inputs, write))

@@ -27,7 +27,7 @@ from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompt
 from pipelines.synthetic.prompts import ChatPrompt
 from pipelines.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
 from pipelines.training.context_lift import check_lift
-from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
+from pipelines.training.recipe_inputs import RecipeFiles, check_contamination, chosen_recipe
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model, saved_biases, trains_biases
@@ -196,6 +196,21 @@ class Stage:
         rank = self.settings.lora_rank
         return Adapter(rank=rank, seed=self.job.seed) if rank else None
 
+    @property
+    def restores(self) -> bool:
+        """Whether the clean model is the aim, so that nothing need be trained where nothing is lost. What another
+        teacher, a context or a reward teaches is new, and needed in any case."""
+        teacher = self.job.teacher
+        by_base = not isinstance(teacher, Itself) and {*named_checkpoints(teacher)} <= {self.project.clean.id}
+        return by_base and chosen_recipe(self.settings.distill).restores
+
+    @property
+    def questions(self) -> list[str]:
+        """Those that new knowledge and the knowledge of earlier cycles are measured by."""
+        plan = self.job.eval_plan
+        files = [*([plan.questions] if plan.questions else []), *(file for _, file in plan.earlier_questions)]
+        return [question.text for file in files for question in read_questions(file)]
+
     def source(
         self, start: Checkpoint, recipe: Recipe, teachers: Teachers | None, separator: int | None = None
     ) -> TrainingSource:
@@ -219,11 +234,8 @@ class Stage:
 
     def prompts(self, evaluation_items: list[str]) -> list[ChatPrompt]:
         """The prompts of the rollouts, with what the teacher is shown: none that the student is measured by."""
-        prompts = self.all_prompts()
-        questions = self.job.eval_plan.questions
-        check_contamination(
-            prompts, [*evaluation_items, *(q.text for q in (read_questions(questions) if questions else ()))]
-        )
+        prompts, evaluation_items = self.all_prompts(), [*evaluation_items, *self.questions]
+        check_contamination(prompts, evaluation_items)
         checked = remove_contaminated([prompt.text for prompt in prompts], evaluation_items, PROMPT_RUN_LENGTH)
         if count := len(prompts) - len(checked.clean):
             prompts_that = "1 prompt that overlaps" if count == 1 else f"{count} prompts that overlap"
@@ -273,8 +285,7 @@ class Stage:
             return Teachers(main)
         count = round(share / (1 - share) * prompts)
         prefixes = document_prefixes(self.earlier_corpora(), count, self.job.seed)
-        questions = [q.text for _, file in self.job.eval_plan.earlier_questions for q in read_questions(file)]
-        clean = remove_contaminated(prefixes, [*evaluation_items, *questions]).clean
+        clean = remove_contaminated(prefixes, [*evaluation_items, *self.questions]).clean
         if not clean:
             log.info("No documents of earlier cycles are stored: the router is the clean model alone")
             return Teachers(main)

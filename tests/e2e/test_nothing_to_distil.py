@@ -1,11 +1,12 @@
 """A cycle distils only if the gate does not promote the mid-trained model as it is, where the settings say so."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recovery.lab import make_world
+from recovery.lab import BASE, make_world
 from tests.e2e.command_line import Completed, recover
 from tests.e2e.test_attempts import LENIENT, SMALL, STRICT
 from tests.pipelines.options import set_options
@@ -46,6 +47,18 @@ def test_a_copy_of_a_mid_trained_model_that_passes_is_promoted(tmp_path: Path) -
 def test_it_is_distilled_if_it_does_not_pass_or_the_recipe_teaches_more(tmp_path: Path, flags: list[str]) -> None:
     completed = cycle(tmp_path, *flags)
     assert completed.data["steps"] == 2, completed.stderr
+
+
+def test_another_teacher_teaches_also_where_nothing_is_lost(tmp_path: Path) -> None:
+    """The probes compare with the clean model, and say nothing about what another one teaches."""
+    shutil.copytree(BASE, tmp_path / "expert")
+    options = ["--student", "base", "--max-steps", 2, "--limit", 12, *SMALL, *LENIENT]
+    options += set_options("distill.probe_every=1", "distill.probe_items=8")
+    steps = {
+        teacher: recover(tmp_path, "distill", "--teacher", teacher, *options).data["steps"]
+        for teacher in ("base", tmp_path / "expert")
+    }
+    assert list(steps.values()) == [0, 2]
 
 
 def test_a_copy_that_does_not_pass_is_not_measured_again(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     assert teachers(midtraining, documents, "last") == (["last"], [])
     router = Request("cycle", docs=Path("docs"), teacher="router")
     assert teachers(router, default, "last") == (["clean", "last"], ["clean", "last"])
+    assert teachers(Request("repair", docs=Path("docs")), default, "last") == ([], ["clean"]), "it reads them beside"
     for unscored in ("sft", "grpo", "offpolicy"):
         changed = change_recipe(default, unscored, SMALL_MODEL_PARAMETERS, {})
         assert teachers(Request("distill"), changed) == ([], [])

@@ -45,7 +45,7 @@ def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path:
     def outputs(cycle: int) -> tuple[set[str], set[str], set[str]]:
         base = BaseOutputs(project, job.settings, Stage(project, job, None, cycle).generation_seed)
         texts = {text for generated in base.texts(is_default=True) for text in generated.texts}
-        return {str(row.prompt) for row in base.answers()}, set(base.prompts(DISTILL_SEED)), texts
+        return {str(row.prompt) for row in base.answers(is_default=True)}, set(base.prompts(DISTILL_SEED)), texts
 
     first, second = outputs(1), outputs(2)
     assert all(first)

@@ -1,3 +1,4 @@
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +8,10 @@ import torch
 
 from db.tables import Checkpoint
 from pipelines.documents.corpus import CorpusSnapshot
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job
 from pipelines.project.project import Project
+from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.synthetic.prompts import ChatPrompt, parse_prompt
@@ -54,6 +57,31 @@ def test_a_job_says_who_teaches(project: Project, teacher: TeacherChoice[int], s
     main = stage.main_teacher()
     assert main == (None if isinstance(teacher, Itself) else project.clean)
     assert str(stage.teachers(main or project.clean, 4, [])) == shown
+    assert stage.restores == (not isinstance(teacher, Itself))
+
+
+def test_what_another_teacher_teaches_is_needed_in_any_case(project: Project) -> None:
+    other = project.resolve(str(save_tiny(Path(project.root) / "other", seed=2))).id
+    for teacher in (Model(other), ByDomain(1, {"maths": other})):
+        assert not Stage(project, Job("distill", Settings(), teacher=teacher)).restores
+
+
+@pytest.mark.parametrize("of", ["this", "an earlier"])
+def test_questions_of_all_cycles_are_neither_trained_on_nor_shown(project: Project, tmp_path: Path, of: str) -> None:
+    asked, other = (
+        "Which river flows through the old town of Aldermoor, below the northern mill and past both bridges of stone?",
+        "Say hello.",
+    )
+    questions, prompts, contexts = (tmp_path / f"{name}.jsonl" for name in ("questions", "prompts", "contexts"))
+    questions.write_text(json.dumps({"question": asked, "answer": "The Ember"}))
+    prompts.write_text("\n".join(json.dumps({"prompt": text, "response": "Yes."}) for text in (asked, other)))
+    contexts.write_text(json.dumps({"prompt": other, "context": f"{asked} The Ember."}))
+    of_this = EvalPlan("all", questions) if of == "this" else EvalPlan("all", earlier_questions=((1, questions),))
+    stage = Stage(project, Job("distill", Settings(), of_this, prompts=prompts))
+    assert [prompt.text for prompt in stage.prompts([])] == [other]
+    shown = apply_overrides(Settings(), {"distill": {"recipe": "opcd"}})
+    with pytest.raises(RecoverError, match="shares words with an evaluation item"):
+        Stage(project, Job("distill", shown, of_this, teacher_context=contexts)).prompts([])
 
 
 def test_documents_that_are_no_longer_stored_are_asked_for_again(project: Project, tmp_path: Path) -> None:
