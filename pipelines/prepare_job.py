@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,17 @@ def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
 
 
 def _check_rendered(file: Path, conversations: Sequence[Conversation], chat: Chat) -> None:
-    if not any(any(encode_conversation(chat, conversation)[1]) for conversation in conversations):
+    if not any(_has_answer(conversation, chat) for conversation in conversations):
         raise RecoverError(
             f"{file} has no conversation with an answer that the chat template can render, within its first "
             f"{CONVERSATION_WINDOW:,} tokens. Give JSON, JSON lines or Parquet with messages, ShareGPT's "
             "conversations, or a prompt and its answer in each row."
         )
+
+
+def _has_answer(conversation: Conversation, chat: Chat) -> bool:
+    """Whether one can be scored."""
+    return any(encode_conversation(chat, conversation)[1])
 
 
 def _warn_of_learned_questions(questions: Path | None, conversations: Sequence[Conversation]) -> None:
@@ -191,7 +197,7 @@ def prepare_job(
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
     elif plan.questions is None and len(conversations) > 1:
-        sample = _evenly(conversations, HELD_OUT)
+        sample = _evenly(conversations, load_chat(project.base), HELD_OUT)
         plan = replace(plan, passages=_store(project, sample, "sample"))
         log.info(
             f"{len(sample)} of {len(conversations):,} conversations are held out: how likely their answers are shows "
@@ -395,7 +401,9 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     corpus = save_snapshot(project.home, documents) if documents else None
     sample = None  # of what the fine-tune was trained on
     if not request.questions:
-        sample = sample_passages(project.home, corpus) if corpus else _store(project, _evenly(conversations), "sample")
+        sample = (
+            sample_passages(project.home, corpus) if corpus else _store(project, _evenly(conversations, chat), "sample")
+        )
     plan = replace(eval_plan(project, request, project.clean, None), passages=sample, probe_all=True)
     plan = plan.with_public_ifeval_checked(load_suites(project.base))
     job = Job(
@@ -462,10 +470,12 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
     return str(folder)
 
 
-def _evenly(conversations: Sequence[Conversation], every: int = 1) -> Sequence[Conversation]:
-    """One of so many, evenly spaced; fewer where they would be more than are scored."""
+def _evenly(conversations: Sequence[Conversation], chat: Chat, every: int = 1) -> Sequence[Conversation]:
+    """One of so many, the first with an answer; fewer where they would be more than are scored."""
     count = min(MAX_CONVERSATIONS, math.ceil(len(conversations) / every))
-    return [conversations[i * len(conversations) // count] for i in range(count)]
+    ends = [i * len(conversations) // max(1, count) for i in range(count + 1)]
+    firsts = (next((c for c in conversations[a:b] if _has_answer(c, chat)), None) for a, b in pairwise(ends))
+    return [conversation for conversation in firsts if conversation is not None]
 
 
 def _store(project: Project, conversations: Sequence[Conversation], kind: str) -> Path | None:

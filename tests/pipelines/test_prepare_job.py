@@ -185,10 +185,23 @@ def test_conversations_without_an_answer_that_fits_create_no_project(tmp_path: P
 
 @pytest.mark.parametrize(("rows", "every"), [(1, 1), (299, 1), (301, 1), (599, 1), (5000, 10), (25, 10)])
 def test_a_sample_of_conversations_reaches_over_all_of_them(rows: int, every: int) -> None:
-    sample = [int(row["number"]) for row in _evenly([{"number": number} for number in range(rows)], every)]
+    chat = load_chat(str(BASE))
+    conversations = [conversation("Yes.") | {"number": number} for number in range(rows)]
+    sample = [int(row["number"]) for row in _evenly(conversations, chat, every)]
     assert len(sample) == len(set(sample)) == min(300, -(-rows // every))
     gaps = [after - before for before, after in zip(sample, [*sample[1:], rows], strict=True)]
     assert max(gaps) - min(gaps) <= 1
+
+
+def conversation(answer: str) -> dict[str, Any]:
+    asked = {"role": "user", "content": "Is it open?"}
+    return {"messages": [asked, {"role": "assistant", "content": answer}] if answer else [asked]}
+
+
+def test_what_is_held_out_can_be_scored() -> None:
+    conversations = [conversation("") if i % 10 else conversation(f"Until {i}.") for i in range(3, 43)]
+    sample = _evenly(conversations, load_chat(str(BASE)), 10)
+    assert sample == [conversation(f"Until {i}.") for i in (10, 20, 30, 40)]
 
 
 def test_a_copy_that_the_project_has_can_be_named(project: Project, tmp_path: Path) -> None:
