@@ -4,6 +4,7 @@ those servers before anything is trained."""
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -90,7 +91,12 @@ def open_subject(path: str, engine: EngineName) -> Iterator[Subject]:
 
 
 def check_servers(base: str, engine: EngineName, rank: int, of_teacher: str | None) -> None:
-    """Raise unless each answers and has the base's tokenizer; where none answers, the sentence says how to start it."""
+    """Raise unless each answers and has the base's tokenizer; where none answers, the sentence says how to start it.
+    Nor may vLLM be missing where it is to generate on this machine."""
+    if engine == "vllm" and find_spec("vllm") is None:
+        raise RecoverError(
+            "vLLM is not installed. Run pip install 'recover[vllm]', or generate with --engine transformers."
+        )
     engines = parse_addresses(engine) if is_address(engine) else []
     if engines and not rank:
         raise RecoverError(

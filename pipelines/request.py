@@ -75,7 +75,7 @@ class Request:
     )
     questions: Path | None = option((*TRAIN, *JUDGE), "Closed-book questions on the documents (JSONL).")
     recipe: str | None = option(TRAIN, "A named training recipe.", "NAME")
-    max_steps: int | None = option(TRAIN, "Take at most this many optimiser steps.")
+    max_steps: int | None = option(TRAIN, "Take at most this many optimiser steps; of cycle, in its distillation.")
     engine: EngineName | None = option(
         (*TRAIN, *JUDGE),
         "The library that generates text, or vLLM servers (http://host:8000,http://…); auto: vLLM if it is "

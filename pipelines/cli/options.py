@@ -13,7 +13,26 @@ from pipelines.settings.sources import ENGINES
 
 Decorator = Callable[[Any], Any]
 
-file_path = click.Path(path_type=Path)
+
+class NotEmpty:
+    """Refuses an empty value, such as that of a variable that is not set: as a path it would be the working folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            raise click.BadParameter("It is empty.", ctx, param)
+        return super().convert(value, param, ctx)  # type: ignore[misc]
+
+
+class FilePath(NotEmpty, click.Path):
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, file_okay=file_okay, dir_okay=dir_okay)
+
+
+class Text(NotEmpty, click.types.StringParamType):
+    pass
+
+
+file_path = FilePath()
 
 
 class EngineType(click.Choice[str]):
@@ -27,6 +46,7 @@ class EngineType(click.Choice[str]):
 
 TYPES: dict[Any, Any] = {
     Path | None: file_path,
+    str | None: Text(),
     int | None: click.IntRange(min=1),
     int: click.IntRange(0, 2**31 - 1),
     float | None: click.FloatRange(min=0, min_open=True),
@@ -36,8 +56,7 @@ FIELDS = {field.name: field for field in fields(Request) if "options" in field.m
 
 def project_in(default: str) -> Decorator:
     """`--project`, with the folder that a command uses without it."""
-    folder = click.Path(path_type=Path, file_okay=False)
-    return click.option("--project", type=folder, help=f"The project folder [default: {default}]")
+    return click.option("--project", type=FilePath(file_okay=False), help=f"The project folder [default: {default}]")
 
 
 project = project_in("the working directory or its nearest parent with a project")

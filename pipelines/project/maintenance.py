@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.tables import Checkpoint, last_decisions
-from pipelines.project.locations import HOME, missing_folders, remove_empty
+from pipelines.project.locations import HOME, absolute_if_exists, missing_folders, remove_empty
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_command
 from recovery.errors import RecoverError
@@ -23,9 +23,9 @@ TRAINED = ("progress", "checkpoints")  # folders that only a training writes to
 TEMPLATE = """\
 # The defaults of other settings depend on the size of the model; `recover cycle --docs DIR --dry-run` shows them.
 # [midtrain]
-# epochs = 3         # for a small model 8
+# epochs = "auto"    # by the size of the documents; for a small model 8
 # [distill]
-# steps = 100        # the maximum; for a small model 40
+# steps = 100        # the maximum; for a small model 40, up to a billion parameters 80
 # [gate]
 # behaviour_margin = 0.03
 # keep_retention = 0.95
@@ -44,7 +44,7 @@ def initialise(root: Path, base: str | None, db: str | None) -> Project:
     try:
         if is_new:
             root.mkdir(parents=True, exist_ok=True)
-            given = (("base", base), ("db", db))
+            given = (("base", base and absolute_if_exists(base)), ("db", db))
             lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given if value]
             file.write_text("\n".join([*lines, TEMPLATE]), encoding="utf-8")
         project = Project.open(root, base)

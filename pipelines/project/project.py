@@ -82,7 +82,7 @@ def model_path(reference: str) -> str:
         )
     if path.startswith((".", "/", "~")) and not Path(path).exists():
         raise RecoverError(f"There is no folder {reference}. Name a folder that exists, or a checkpoint or hub id.")
-    if not Path(path).exists() and path.partition("@")[0].count("/") != 1:
+    if not Path(path).exists() and (path.partition("@")[0].count("/") != 1 or ":" in path):
         raise RecoverError(
             f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "
             "an existing folder, or a hub id like org/name."
@@ -322,7 +322,7 @@ class Project:
         folder = relocate(self.home, Path(checkpoint.path))
         if checkpoint.hash is None:
             return checkpoint.replaced(path=str(folder)) if folder.parent.name == FIXED else checkpoint
-        if folder.is_dir():
+        if folder.is_dir() and folder.resolve().is_relative_to(self.home.resolve()):  # a copy reads not the original's
             return checkpoint.replaced(path=str(folder))
         cycles = self.reader.cycles(checkpoint.project_id)
         cycle = next((c for c in cycles if c.number == checkpoint.cycle), None)

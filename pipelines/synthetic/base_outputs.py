@@ -16,7 +16,7 @@ from pipelines.model_loading import OpenSubject, open_subject
 from pipelines.project.project import Project
 from pipelines.settings.schema import Settings
 from pipelines.storage import ContentCache, content_hash
-from pipelines.synthetic.prompts import as_prompts, cached_prompts, garbled
+from pipelines.synthetic.prompts import CannotWrite, as_prompts, cached_prompts, garbled
 from recovery.engines import Engine, Generation, Sampling
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
@@ -70,7 +70,7 @@ class BaseOutputs:
                 seed=self.seed,
                 keep_cut=self.settings.midtrain.soft_labels,
             )
-        except RecoverError as error:
+        except CannotWrite as error:
             self._leave_out(RecoverError(f"{error}{alternative}") if alternative else error, is_default)
             return []
 
@@ -90,7 +90,7 @@ class BaseOutputs:
 
         try:
             texts = self.project.cache.get_or_write("texts", inputs, write)
-        except RecoverError as error:
+        except CannotWrite as error:
             self._leave_out(error, is_default)
             return []
         log.info(f"  {len(texts):,} texts written by the base are read, too")
@@ -104,7 +104,7 @@ class BaseOutputs:
         """What the base cannot write is left out where only the defaults ask for it; else it is an error."""
         if not is_default:
             raise error
-        log.info(f"Going on without: {error}")
+        log.warning(f"Going on without: {error}")
 
 
 def sample_answers(
@@ -137,7 +137,7 @@ def sample_answers(
     pairs = [(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True) if answer]
     samples = [prompt.with_reply(answer, soft_labels=True) for prompt, answer in pairs]
     if not samples:
-        raise RecoverError(
+        raise CannotWrite(
             f"None of the base's answers ended within {max_new_tokens} tokens, so there are no answers for the mix. "
             "Allow longer answers (distill.max_new_tokens), or mid-train without them: --set midtrain.mix.answers=0."
         )
@@ -172,7 +172,7 @@ def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed
         if len(texts) >= count:
             break
     if len(texts) < min(count, MIN_TEXTS):
-        raise RecoverError(
+        raise CannotWrite(
             f"The base wrote only {len(texts)} unprompted texts that are not chats, too few to train on. Train without "
             "them: --set midtrain.mix.texts=0, or in a distillation --set distill.texts=0."
         )

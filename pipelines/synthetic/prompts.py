@@ -181,6 +181,10 @@ def read_prompts(path: Path) -> list[ChatPrompt]:
     return [parse_prompt(row) for row in read_rows(path)] if is_jsonl else [ChatPrompt.of(text) for text in prompts]
 
 
+class CannotWrite(RecoverError):
+    """A base cannot write what a mix needs. Other errors than this one, such as a full disk, leave nothing out."""
+
+
 def as_prompts(texts: Iterable[str], chat: Chat) -> list[Prompt]:
     return [Prompt(text, chat.prompt(text)) for text in texts]
 
@@ -198,7 +202,7 @@ def write_prompts(engine: Engine, chat: Chat, count: int, seed: int = 0) -> list
         if len(prompts) >= count:
             break
     if len(prompts) < min(count, MIN_PROMPTS):
-        raise RecoverError(f"The base wrote only {len(prompts)} usable prompts. Give a file of prompts with --prompts.")
+        raise CannotWrite(f"The base wrote only {len(prompts)} usable prompts. Give a file of prompts with --prompts.")
     return prompts[:count]
 
 
@@ -216,14 +220,14 @@ def cached_prompts(cache: ContentCache, weights: str, count: int, seed: int, ope
 def user_turn(chat: Chat) -> tuple[list[int], str]:
     """The token ids after which the user's text begins, and the first line that the template prints behind it."""
     if not chat.tokenizer.chat_template:
-        raise RecoverError(
+        raise CannotWrite(
             "The base has no chat template, so it cannot write prompts. Give a file of prompts with --prompts."
         )
     message = {"role": "user", "content": PLACEHOLDER}
     rendered = apply_template(chat.tokenizer, [message], tokenize=False, add_generation_prompt=True)
     before, placeholder, behind = rendered.partition(PLACEHOLDER)
     if not placeholder:
-        raise RecoverError(
+        raise CannotWrite(
             "The chat template of the base hides where a user turn begins, so the base cannot write prompts. "
             "Give a file of prompts with --prompts."
         )

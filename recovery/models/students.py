@@ -381,6 +381,8 @@ def save_student(
             student.model.save_pretrained(partial, safe_serialization=True)
         student.chat.tokenizer.save_pretrained(partial)
         (partial / "recover.json").write_text(json.dumps(metadata, indent=2) + "\n")
+        for weights in partial.glob("*.safetensors"):  # safetensors lets their owner alone read them
+            weights.chmod((partial / "recover.json").stat().st_mode)
         add(partial)
     if is_kept:
         for file in partial.iterdir():

@@ -84,6 +84,12 @@ def test_without_a_server_its_command_is_the_message(rank: int, is_teacher: bool
         check_servers(str(BASE), engine, rank, NOWHERE if is_teacher else None)
 
 
+def test_vllm_that_is_not_installed_is_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.model_loading.find_spec", lambda name: None)
+    with pytest.raises(RecoverError, match="vLLM is not installed"):
+        check_servers("", "vllm", 0, None)
+
+
 def test_servers_of_the_base_are_accepted_and_no_servers_need_no_check() -> None:
     check_servers(str(BASE), "auto", 8, None)
     with serving(SmallServer(load_student(str(BASE), frozen=True))) as named:

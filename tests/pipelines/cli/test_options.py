@@ -36,6 +36,13 @@ def test_an_option_that_a_command_lacks_or_a_value_out_of_range_is_wrong_usage(w
     assert recover("distill", *wrong).exit_code == 2
 
 
+@pytest.mark.parametrize("option", ["--docs", "--base", "--project", "--mix"])
+def test_an_empty_value_is_wrong_usage(option: str) -> None:
+    """Such as that of a variable of the shell that is not set."""
+    refused = recover("midtrain", "--docs", "notes", option, "")
+    assert (refused.exit_code, "It is empty" in refused.stderr) == (2, True)
+
+
 def test_the_repair_that_a_check_names_has_what_the_check_was_given() -> None:
     given = shlex.split("--docs 'my notes' --questions q.jsonl --limit 40 --set gate.block=0 --set seed=1")
     assert list(guards(asked("check", *given))) == given

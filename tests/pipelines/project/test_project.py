@@ -1,4 +1,5 @@
 import json
+import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -66,6 +67,23 @@ def test_a_checkpoint_whose_weights_changed_is_rejected(project: Project) -> Non
     (folder / "model.safetensors").write_bytes(b"!")
     with pytest.raises(RecoverError, match="another hash"):
         project.resolve("cycle:1")
+
+
+def test_a_copied_project_reads_no_weights_of_the_original(tmp_path: Path) -> None:
+    original = Project.open(tmp_path / "original")
+    record_cycle(original)
+    original.tracker.close()
+    copy = Project.open(shutil.copytree(tmp_path / "original", tmp_path / "copy"))
+    assert copy.resolve("cycle:1").path == str(copy.checkpoint_folder(1))
+    shutil.rmtree(copy.checkpoint_folder(1))
+    with pytest.raises(RecoverError, match="are gone from"):
+        copy.resolve("cycle:1")
+
+
+@pytest.mark.parametrize("misspelt", ["cycle:1/recoverd", "cycle:1/clean", "run:x/3"])
+def test_a_misspelt_checkpoint_is_no_model_of_the_hub(project: Project, misspelt: str) -> None:
+    with pytest.raises(RecoverError, match="There is no checkpoint"):
+        project.resolve(misspelt)
 
 
 def test_a_base_whose_weights_changed_is_rejected(tmp_path: Path) -> None:

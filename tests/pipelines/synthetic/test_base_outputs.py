@@ -15,6 +15,7 @@ from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Midtrain, Mix, Settings
 from pipelines.storage import ContentCache
+from pipelines.synthetic import base_outputs
 from pipelines.synthetic.base_outputs import (
     DISTILL_SEED,
     BaseOutputs,
@@ -53,6 +54,22 @@ def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path:
     assert not first[0] & first[1]
     assert not (first[0] | first[1]) & (second[0] | second[1])
     assert not first[2] & second[2]
+
+
+def test_only_what_a_base_cannot_write_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without vLLM, or with a full disk, the model would read documents alone."""
+    base = BaseOutputs(Project.open(tmp_path), defaults_for(SMALL_MODEL_PARAMETERS), 0)
+    monkeypatch.setattr(base_outputs, "open_subject", raising(RecoverError("vLLM cannot be imported")))
+    for write in (base.answers, base.texts):
+        with pytest.raises(RecoverError, match="cannot be imported"):
+            write(is_default=True)
+
+
+def raising(error: Exception) -> Any:
+    def fail(*arguments: Any) -> None:
+        raise error
+
+    return fail
 
 
 PAGE = "The ferry sails at nine from the quay to the islands, day {}."

@@ -22,6 +22,7 @@ def test_a_saved_checkpoint_loads_unchanged(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.partial"))
     assert checkpoint_metadata(tmp_path / "saved")["run"] == 3
     assert checkpoint_metadata(tmp_path / "saved")["kind"] == "full"
+    assert len({file.stat().st_mode for file in (tmp_path / "saved").iterdir()}) == 1, "whoever reads one reads all"
     again = load_student(str(tmp_path / "saved"))
     ours, theirs = student.model.state_dict(), again.model.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
