@@ -36,6 +36,8 @@ def status(project: Path | None) -> CommandResult:
     from pipelines.project.running import interrupted_jobs, running_command
     from pipelines.project.runs import overtaken
 
+    if project is not None and not project.is_dir():
+        Project.open_existing(project)  # raises
     if not Project.exists(project):
         resolve_base(project)  # refuses a recover.toml that does not fit
         command = "recover demo, recover cycle --docs DIR, or recover check MODEL --base BASE"

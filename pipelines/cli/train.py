@@ -131,8 +131,9 @@ def _memory_lines(plan: "GpuPlan", data: dict[str, Any]) -> list[str]:
 def midtrain(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
     """Train the current model on documents or conversations.
 
-    This usually costs some instruction following, which `recover distill` restores. With the recipe in-context the
-    model reads no documents: the clean base, which reads a passage, teaches it to answer without.
+    With a mix it also reads what the clean base wrote, so that little is forgotten; `recover distill` restores what is.
+    With the recipe in-context the model reads no documents: the clean base, which reads a passage, teaches it to answer
+    without.
 
     \b
     Examples: recover midtrain --docs ./corpus

@@ -39,6 +39,10 @@ def initialise(root: Path, base: str | None, db: str | None) -> Project:
     file = root / "recover.toml"
     if file.exists() and (base or db):
         raise RecoverError(f"The file {file} exists already. Write base or db into it.")
+    if db and Project.exists(root):
+        raise RecoverError(
+            f"The project in {root} has a record already, which --db would hide. To move it, write db into {file}."
+        )
     is_new = not file.exists()
     new_folders = missing_folders(root / HOME)
     try:

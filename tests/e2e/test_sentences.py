@@ -39,6 +39,7 @@ def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) ->
         (["dashboard"], 1, "There is no project here yet"),
         (["dashboard", "--project", "elsewhere"], 1, "There is no project in elsewhere. Name the folder"),
         (["resume"], 1, "There is no project here yet"),
+        (["status", "--project", "elsewhere"], 1, "There is no project in elsewhere. Name the folder"),
         (["rollback"], 1, "There is no project here yet"),
         (["cycle", "--docs", ".", "--set", "distill.stepz=3"], 1, "There is no setting distill.stepz"),
     ],

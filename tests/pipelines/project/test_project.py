@@ -148,6 +148,13 @@ def test_a_record_without_the_project_is_rejected(tmp_path: Path, monkeypatch: p
     assert (ran.exit_code, "RECOVER_DB" in ran.stderr, weights.is_dir()) == (1, True, True)
 
 
+def test_init_hides_no_record_behind_another(tmp_path: Path) -> None:
+    _ = Project.open(tmp_path).id
+    refused = recover("init", "--project", tmp_path, "--db", "another.db")
+    assert (refused.exit_code, "has a record already" in refused.stderr) == (1, True)
+    assert not (tmp_path / "recover.toml").exists()
+
+
 @pytest.mark.parametrize("path", ["record.db", "sqlite:///record.db"])
 def test_a_database_path_in_settings_is_relative_to_the_file(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
