@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -145,29 +146,37 @@ def last_time(project: Project, command: str) -> str | None:
 @dataclass(frozen=True)
 class PastCycle:
     cycle: int  # its number
-    checkpoint: int  # id of its recovered checkpoint
+    checkpoint: int  # id of the one it ended with
     corpus: str  # hash
     questions: Path | None
-    knowledge: float  # score of the recovered checkpoint
+    knowledge: float  # score of that checkpoint
     evaluation: int | None = None  # id of the evaluation that has its items
 
 
 def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
-    """The promoted cycles in the lineage of a checkpoint, oldest first."""
-    lineage = {ancestor.id for ancestor in project.reader.lineage(checkpoint.id)}
+    """The promoted cycles whose mid-trained checkpoints a checkpoint was made from, oldest first.
+
+    A cycle ends with the checkpoint that stands for it; where another one was distilled from the mid-trained one, with
+    that."""
+    lineage = project.reader.lineage(checkpoint.id)
+    ids = [ancestor.id for ancestor in lineage]
     runs = {run.id: run for run in project.reader.runs(project.id)}
+    stages = {stage.checkpoint_id: stage for stage in project.reader.stages(project.id)}
     past = []
     for cycle in project.reader.cycles(project.id):
-        recovered, damaged = cycle.recovered.checkpoint, cycle.damaged.checkpoint
-        if cycle.status != "promoted" or recovered is None or damaged is None or recovered.id not in lineage:
+        damaged = cycle.damaged.checkpoint
+        if cycle.status != "promoted" or damaged is None or damaged.id not in ids:
             continue
+        later = reversed(lineage[: ids.index(damaged.id)])
+        distilled = [c.id for c in takewhile(lambda c: c.role == "recovered", later)]
         midtraining = runs.get(damaged.run_id or 0)
         inputs = midtraining.inputs if midtraining else RunInputs()
-        if inputs.corpus is None:
+        if inputs.corpus is None or not distilled:
             continue
+        end = cycle.recovered.checkpoint_id if cycle.recovered.checkpoint_id in distilled else distilled[-1]
         questions = relocate(project.home, Path(inputs.questions)) if inputs.questions else None
-        knowledge = cycle.recovered.scores.get("knowledge")
+        knowledge = stages[end].scores.get("knowledge")
         score = (knowledge.value if knowledge else None) or 0.0  # 0 if only bits per byte were measured
         evaluation = knowledge.evaluation if knowledge else None
-        past.append(PastCycle(cycle.number, recovered.id, inputs.corpus, questions, score, evaluation))
+        past.append(PastCycle(cycle.number, end, inputs.corpus, questions, score, evaluation))
     return past

@@ -4,7 +4,7 @@ from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
 from pipelines.project.runs import past_cycles, recorded_run
 from tests.evals.fakes import result
-from tests.pipelines.project.checkpoints import promoted_cycle
+from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,18 @@ def test_a_past_cycle_names_the_evaluation_that_has_its_answers(project: Project
 
 def test_a_cycle_whose_knowledge_was_measured_in_bits_counts_too(project: Project) -> None:
     assert [(past.cycle, past.knowledge) for past in past_cycles(project, promoted_cycle(project))] == [(1, 0.0)]
+
+
+def test_a_cycle_counts_whichever_checkpoint_was_distilled_from_its_mid_trained_one(project: Project) -> None:
+    first = promoted_cycle(project)
+    again = record_checkpoint(project, None, 2, parent=first.parent_id)
+    for checkpoint, passed in ((first.id, [True, False]), (again, [True, True, False])):
+        answers = result(passed, "closed_book", "knowledge")
+        store_results(project, project.reader.checkpoint(checkpoint), None, "key", [answers])
+    later = project.tracker.checkpoint(project.id, "midtrained", "m2", parent=again)
+    for checkpoint in (again, later):
+        (past,) = past_cycles(project, project.reader.checkpoint(checkpoint))
+        assert (past.cycle, past.checkpoint, past.knowledge) == (1, again, pytest.approx(2 / 3))
+    (past,) = past_cycles(project, first)
+    assert (past.checkpoint, past.knowledge) == (first.id, 0.5)
+    assert past_cycles(project, project.reader.checkpoint(first.parent_id)) == []
