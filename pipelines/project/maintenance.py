@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -132,22 +132,24 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
         return checkpoint.id in needed or checkpoint.cycle in open_cycles or undecided
 
     recorded = [folder for folder in folders if folder.name in checkpoints]
-    kept = _with_lineage([c for c in checkpoints.values() if is_needed(c)], checkpoints.values())
-    remaining = [folder for folder in recorded if checkpoints[folder.name].id in kept]
-    for folder in remaining:  # grows while it is iterated: the checkpoint below an adapter may be an adapter itself
-        remaining += [other for other in recorded if other == _below(folder) and other not in remaining]
+    kept = set(_with_those_below([c for c in checkpoints.values() if is_needed(c)], checkpoints.values()))
+    remaining = {folder for folder in recorded if checkpoints[folder.name].id in kept}
+    remaining |= {below for folder in remaining if (below := _below(folder))}
     return unrecorded + [folder for folder in recorded if folder not in remaining]
 
 
-def _with_lineage(needed: list[Checkpoint], all_checkpoints: Iterable[Checkpoint]) -> set[int]:
-    """Their ids, and by the record those that adapters among them were trained on: their folders may be elsewhere."""
-    by_id, kept = {c.id: c for c in all_checkpoints}, {c.id for c in needed}
-    for checkpoint in (waiting := list(needed)):
-        parent = by_id.get(checkpoint.parent_id or 0) if checkpoint.kind == "adapter" else None
-        if parent and parent.id not in kept:
-            kept.add(parent.id)
-            waiting.append(parent)
-    return kept
+def _with_those_below(needed: list[Checkpoint], all_checkpoints: Iterable[Checkpoint]) -> Iterator[int]:
+    """Their ids, and by the record those below adapters among them: their folders may be elsewhere.
+
+    An adapter that was trained further holds all of what it was, so what it was is not below it."""
+    by_id = {c.id: c for c in all_checkpoints}
+    for checkpoint in needed:
+        yield checkpoint.id
+        below: Checkpoint | None = checkpoint
+        while below and below.kind == "adapter":
+            below = by_id.get(below.parent_id or 0)
+        if below:
+            yield below.id
 
 
 def _recorded(project: Project) -> dict[str, Checkpoint]:

@@ -11,7 +11,7 @@ from pipelines.cli.dashboard_actions import dashboard_actions
 from pipelines.gate.promotion import decide, previous_checkpoint
 from pipelines.job import Job, unfinished_jobs
 from pipelines.project.maintenance import collect_garbage
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from pipelines.project.runs import run_of_stage
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
@@ -150,3 +150,23 @@ def test_what_an_adapter_elsewhere_was_trained_on_is_kept(project: Project) -> N
     project.tracker.checkpoint(project.id, "recovered", folder, run=run, cycle=cycle, parent=below, kind="adapter")
     decide(project, project.reader.checkpoints(project.id)[-1], "promoted", "because")
     assert _collect(project, rejected=True, dry_run=True) == []
+
+
+def test_an_adapter_that_was_trained_further_is_deleted_but_not_what_is_below_it(project: Project) -> None:
+    below = record_cycle(project, "rejected")
+    cycle, _ = project.tracker.open_cycle(project.id)
+    parent = below
+    for role in ("midtrained", "recovered"):
+        run = project.tracker.start_run(project.id, "distill", cycle)
+        folder = project.checkpoint_folder(run)
+        folder.mkdir()
+        (folder / "adapter_config.json").write_text(
+            json.dumps({"base_model_name_or_path": str(project.checkpoint_folder(1))})
+        )
+        parent = project.tracker.checkpoint(
+            project.id, role, folder, "adapter", parent=parent, run=run, cycle=cycle, hash=weights_hash(folder)
+        )
+    decide(project, project.resolve("cycle:2"), "promoted", "because")
+    assert [path for path, _ in _collect(project, rejected=True, dry_run=True)] == [project.checkpoint_folder(2)]
+    rmtree(project.checkpoint_folder(3))  # it is on another machine
+    assert [path for path, _ in _collect(project, rejected=True, dry_run=True)] == [project.checkpoint_folder(2)]
