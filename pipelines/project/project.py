@@ -240,9 +240,14 @@ class Project:
 
     @cached_property
     def base_weights_id(self) -> str:
-        """Identifies the base; raises RecoverError if its weights have changed since the project was created."""
+        """Identifies the base; raises RecoverError if its weights are gone, or have changed since the project was
+        created."""
         current = weights_hash(Path(self.base)) if Path(self.base).is_dir() else None
         recorded = self.clean.hash
+        if recorded and current is None:
+            raise RecoverError(
+                f"The folder {self.base}, which has the clean model of this project, is gone. Put it back there."
+            )
         if recorded not in (None, current):
             raise RecoverError(
                 f"The weights in {self.base} are not those that this project was created with (another hash). They "

@@ -86,7 +86,7 @@ def test_a_misspelt_checkpoint_is_no_model_of_the_hub(project: Project, misspelt
         project.resolve(misspelt)
 
 
-def test_a_base_whose_weights_changed_is_rejected(tmp_path: Path) -> None:
+def test_a_base_whose_weights_changed_or_are_gone_is_rejected(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"clean")
@@ -100,6 +100,9 @@ def test_a_base_whose_weights_changed_is_rejected(tmp_path: Path) -> None:
     for access in (lambda: reopened.resolve("base"), lambda: reopened.weights_id(reopened.current)):
         with pytest.raises(RecoverError, match="not those that this project was created with"):
             access()
+    model.rename(tmp_path / "elsewhere")
+    with pytest.raises(RecoverError, match="model, which has the clean model of this project, is gone"):
+        Project.open(tmp_path / "project").resolve("base")
 
 
 def test_the_flag_comes_before_the_environment_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
