@@ -61,11 +61,12 @@ def measure_checkpoint(
     """
     name = name or checkpoint.reference
     named = load_suites(project.base)
-    keys = plan.keys(project.weights_id(checkpoint), named)
+    weights = project.weights_id(checkpoint)
+    keys = plan.keys(weights, named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
-    in_blocks = (
-        BlockMeasurement(project, checkpoint, plan, named, rule) if rule and keys.get(SUITE) not in by_key else None
-    )
+    in_blocks = None
+    if rule and keys.get(SUITE) not in by_key:
+        in_blocks = BlockMeasurement(project, checkpoint, weights, plan, named, rule)
     earlier: list[Result] = []
     if in_blocks:
         others_stored = all(key in by_key for suite, key in keys.items() if suite != SUITE)
@@ -130,13 +131,13 @@ class BlockMeasurement:
 
     project: Project
     checkpoint: Checkpoint
+    weights: str  # identifies them; hashing those of a model from outside takes long
     plan: EvalPlan
     named: Mapping[str, str]
     rule: StopRule
 
     def key(self, prompts: int) -> str:
-        weights = self.project.weights_id(self.checkpoint)
-        return self.plan.key(weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
+        return self.plan.key(self.weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
 
     def key_of(self, results: list[Result]) -> str:
         return self.key(len(_items(results)))

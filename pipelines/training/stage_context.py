@@ -315,7 +315,8 @@ class Stage:
         return load_snapshots(self.project.home, [past.corpus for past in self.past_cycles()])
 
     def past_cycles(self) -> list[PastCycle]:
-        return past_cycles(self.project, self.checkpoint(self.job.start)) if self.job.start else []
+        start = self.project.reader.checkpoint(self.job.start or 0)  # its weights are not read
+        return past_cycles(self.project, start) if start else []
 
     def checkpoint(self, id: int | None) -> Checkpoint:
         checkpoint = self.project.reader.checkpoint(id) if id is not None else None

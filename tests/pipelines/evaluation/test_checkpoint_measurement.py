@@ -22,7 +22,7 @@ from pipelines.evaluation.checkpoint_measurement import (
 )
 from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from recovery.lab import BASE
 from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
@@ -250,6 +250,21 @@ def test_all_blocks_are_the_whole_measurement(project: Project, calls: list[int]
     assert calls == [10, 10, 10, 10]
 
 
+def test_the_weights_of_a_model_from_outside_are_hashed_once(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shutil.copytree(BASE, tmp_path / "model")
+    checkpoint, hashed = project.resolve(str(model)), list[Path]()
+
+    def counting(folder: Path) -> str:
+        hashed.append(folder)
+        return weights_hash(folder)
+
+    monkeypatch.setattr("pipelines.project.project.weights_hash", counting)
+    assert measure_checkpoint(project, checkpoint, PLAN, None, rule=rule(20))
+    assert hashed == [model]
+
+
 def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -> None:
     few = measure(project, rule(20))
     whole = measure(project, None)
@@ -263,9 +278,12 @@ def test_answers_under_another_chat_template_are_not_continued(project: Project,
     model = tmp_path / "model"
     shutil.copytree(BASE, model)
     checkpoint = project.resolve(str(model))
-    measurement = BlockMeasurement(project, checkpoint, PLAN, {}, rule(20))
-    first = measurement.key(40)
-    assert first == measurement.key(40)
+
+    def key() -> str:
+        return BlockMeasurement(project, checkpoint, project.weights_id(checkpoint), PLAN, {}, rule(20)).key(40)
+
+    first = key()
+    assert first == key()
     file = next(model / name for name in ("chat_template.jinja", "tokenizer_config.json") if (model / name).is_file())
     file.write_text(file.read_text() + "\n")
-    assert measurement.key(40) != first
+    assert key() != first

@@ -25,6 +25,7 @@ from recovery.server_teacher import ServerTeacher
 from recovery.states import Prompt
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, RouterTeacher, Teacher
 from tests.models import save_tiny
+from tests.pipelines.project.checkpoints import promoted_cycle
 from tests.recovery.engines.small_server import SmallServer, serving
 
 
@@ -88,6 +89,12 @@ def test_documents_that_are_no_longer_stored_are_asked_for_again(project: Projec
     corpus = CorpusSnapshot(tmp_path / "docs", "abc", 1, tmp_path / "gone.jsonl")
     with pytest.raises(RecoverError, match="Run the command again with --docs"):
         Stage(project, Job("midtrain", Settings(), corpus=corpus)).corpus()
+
+
+def test_which_cycles_are_behind_a_job_is_told_without_reading_weights(project: Project) -> None:
+    start = promoted_cycle(project)
+    shutil.rmtree(start.path)
+    assert [past.cycle for past in Stage(project, Job("cycle", Settings(), start=start.id)).past_cycles()] == [1]
 
 
 def checkpoint(path: str, reference: str) -> Checkpoint:
