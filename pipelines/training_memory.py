@@ -21,7 +21,7 @@ from recovery.distributed import processes
 from recovery.engines.transformers import MAX_PASS_TOKENS
 from recovery.engines.vllm import gpu_memory_share
 from recovery.errors import RecoverError
-from recovery.models.adapters import adapter_size, base_of, same_model, saved_biases, saved_modules
+from recovery.models.adapters import adapter_size, base_of, same_model, saved_biases, saved_modules, saved_rank
 from recovery.models.students import config_of, model_without_weights, window_of
 from recovery.recipes import recipe
 
@@ -266,7 +266,9 @@ def check_memory(student: str, settings: Settings, *teachers: Sequence[str], gen
     """Raise if training needs more memory than is free.
 
     Each sequence in `teachers` is a set of models that are loaded together, beside the student. The student
-    `generates` replies while it is trained, unless it is only mid-trained."""
+    `generates` replies while it is trained, unless it is only mid-trained. One that is an adapter is trained further,
+    with its own rank."""
+    settings = settings.model_copy(update={"lora_rank": saved_rank(student) or settings.lora_rank})
     is_gpu, shape, free = torch.cuda.is_available(), ModelShape.of(student), free_memory()
     device = Device(torch.cuda.mem_get_info()[1] if is_gpu else psutil.virtual_memory().total, processes(), is_gpu)
 

@@ -163,6 +163,19 @@ def test_the_defaults_fit_a_card_of_80_gb_and_where_others_do_not_cheaper_ones_a
     assert "choose --set lora_rank=64 (26.5 GB) or" in refusal(model, LARGE.model_copy(update={"lora_rank": 0}))
 
 
+def test_a_model_that_is_an_adapter_takes_what_its_own_rank_does(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": model, "r": 16}))
+    check_memory(str(adapter), LARGE.model_copy(update={"lora_rank": 0}))
+    monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 0)
+    messages = {refusal(str(adapter), LARGE.model_copy(update={"lora_rank": rank})) for rank in (0, 16, 64)}
+    assert len(messages) == 1
+    assert "lora_rank" not in messages.pop()
+
+
 @pytest.mark.parametrize("window", [1, 40_000])
 def test_a_row_is_no_longer_than_the_context(model: str, window: int) -> None:
     midtrain = LARGE.midtrain.model_copy(update={"window": window})
