@@ -59,8 +59,8 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
     and takes a reading at once where the KL has risen. With `every` it reads after each so many steps instead, whatever
     that takes. With an adapter the clean model is the one below it; otherwise it is read before the first step.
     `stop` ends the training at the first warning. `record` is the folder of a project in which the readings are stored
-    as a run. Of several processes with a whole copy of the model each, the first one reads. Where nothing can be read,
-    a sentence says why, and the training goes on."""
+    as a run, which `recover cancel` and the dashboard can stop. Of several processes with a whole copy of the model
+    each, the first one reads. Where nothing can be read, a sentence says why, and the training goes on."""
 
     def __init__(
         self,
@@ -163,9 +163,13 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             if self._reads and self._rows:
                 self.budget.add_step(seconds)
                 self._read(self._rows, state, control)
-        if self.stop:
-            is_warned = torch.tensor([float(self.warning is not None)], device=args.device)
-            if self.trainer.accelerator.gather(is_warned).any():  # on any process
+            if self._reads and self._record:
+                with self.budget.timed():
+                    self._record.ask()
+        if self.stop or self._folder is not None:
+            is_cancelled = self._record is not None and self._record.is_cancelled
+            ends = torch.tensor([float(is_cancelled or (self.stop and self.warning is not None))], device=args.device)
+            if self.trainer.accelerator.gather(ends).any():  # on any process
                 control.should_training_stop = True
 
     def _read(self, rows: RowReadings, state: Any, control: Any) -> None:
@@ -225,7 +229,8 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             why = f"the training ended before step {self.budget.every}" if self.budget.every else budget
             log.warning(f"No reading of forgetting was taken: {why}. Check the result with `recover check`.")
         with self._without_ending_the_training():
-            self._finish_record("done" if self._reads else "failed")
+            is_cancelled = self._record is not None and self._record.is_cancelled
+            self._finish_record("interrupted" if is_cancelled else "done" if self._reads else "failed")
 
     def _finish_record(self, status: RunEnd) -> None:
         if self._record:
@@ -278,8 +283,12 @@ class Record:
         project = Project.open(folder, None if Project.exists(folder) else base)
         if not same_model(project.base, base):
             raise RecoverError(f"the project in {folder} has the base {project.base_name}, not {base}")
-        self.tracker = project.tracker
+        self.tracker, self.reader, self.is_cancelled = project.tracker, project.reader, False
         self.run = self.tracker.start_run(project.id, "midtrain", steps=steps, inputs=RunInputs(stage="watched"))
+
+    def ask(self) -> None:
+        """Whether the run was requested to stop (`recover cancel`, or the button of the dashboard)."""
+        self.is_cancelled = self.reader.cancel_requested(self.run)
 
 
 def obstacle(trainer: Any, chat: Chat, step: int) -> str | None:

@@ -14,6 +14,7 @@ from transformers import (
     DataCollatorForLanguageModeling,
     DataCollatorWithFlattening,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
 )
 
@@ -24,6 +25,7 @@ from pipelines.watch.callback import Budget, Kind, obstacle
 from pipelines.watch.readings import InstructionReadings, RowReadings
 from recovery.models.chat_template import Chat
 from tests.models import save_tiny, tiny_tokenizer
+from tests.pipelines.options import recover
 
 NAMES = {"kl_training", "kl_instructions", "kl_limit", "known", "instructions", "share_of_time"}
 
@@ -240,6 +242,20 @@ def test_an_attempt_that_was_given_up_is_a_run_of_its_own(tmp_path: Path) -> Non
     trainer.train()
     project = Project.open_existing(tmp_path / "project")
     assert [run.status for run in project.reader.runs(project.id)] == ["done", "interrupted"]
+
+
+def test_a_training_with_a_record_ends_after_its_step_when_asked(tmp_path: Path) -> None:
+    class Asking(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 2:
+                assert recover("cancel", 1, "--project", tmp_path / "project").exit_code == 0
+
+    trainer = trainer_of(tmp_path, lora=True)
+    trainer.add_callback(Asking())
+    trained(trainer, every=1, record=tmp_path / "project")
+    assert trainer.state.global_step == 2
+    project = Project.open_existing(tmp_path / "project")
+    assert [run.status for run in project.reader.runs(project.id)] == ["interrupted"]
 
 
 def test_a_record_of_another_base_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
