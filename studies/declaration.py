@@ -21,6 +21,7 @@ from pipelines.settings.schema import Settings
 from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
 from pipelines.teacher_choice import NAMED
 from recovery.errors import RecoverError
+from recovery.lab import BASE
 from recovery.lab.worlds import WorldSize
 
 CLEAN, START = "clean", "damaged"  # arms that every study has: the clean model, and the start that the others share
@@ -215,16 +216,19 @@ class Study:
 
     @cached_property
     def base_name(self) -> str | None:
-        """A hub id as it is; a model on this machine by its name and content, wherever it lies."""
+        """A hub id as it is; a model on this machine by its name and content, wherever it lies; None: the built-in."""
         if self.base is None or not (path := Path(self.base).expanduser()).exists():
             return self.base
+        if path.samefile(BASE):
+            return None
         content = weights_id(str(path)) if path.is_dir() else data_hash(path)
         return f"{path.resolve().name} ({hashlib.sha256(content.encode()).hexdigest()[:12]})"
 
     def as_json(self) -> dict[str, Any]:
         """What runs, and what decides: other sizes are left out."""
         values = self.declared.model_dump(exclude_none=True)
-        size = values["sizes"][self.size_name] | ({"base": self.base_name} if self.base else {})
+        size = {key: value for key, value in values["sizes"][self.size_name].items() if key != "base"}
+        size |= {"base": self.base_name} if self.base_name else {}
         return values | {"sizes": {self.size_name: size}} | ({"files": self.files} if self.files else {})
 
     @cached_property

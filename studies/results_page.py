@@ -43,9 +43,9 @@ def finished_studies(folder: Path = SHIPPED_RESULTS) -> Iterator[tuple[Study, di
 def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     declared, seeds = study.declared, study.size.seeds
     n = max(claim["n"] for claim in results["claims"])
-    base = (
-        f" --base {shlex.quote(study.other_base.rpartition(' (')[0] or study.other_base)}" if study.other_base else ""
-    )
+    base = ""
+    if study.other_base:  # a model on a machine is named with its content
+        base = f" --base {'FOLDER' if study.other_base.endswith(')') else shlex.quote(study.other_base)}"
     yield f"### {study.name.capitalize()}, {study.size_name}"
     yield f"\n    recover study {study.name} --size {study.size_name}{base}\n"
     about = f"{declared.title}. Source: {declared.source}: {declared.figure}."

@@ -3,12 +3,14 @@ from pathlib import Path
 import pytest
 
 from recovery.errors import RecoverError
+from recovery.lab import BASE
 from studies.declaration import (
     Study,
     length_groups,
     load_study,
     parse_declaration,
 )
+from studies.entries import SHIPPED_RESULTS
 from tests.studies.declarations import DECLARATION, study
 
 
@@ -158,3 +160,19 @@ def test_a_study_is_named_or_a_file(tmp_path: Path) -> None:
 def test_groups_of_answers_by_length() -> None:
     assert length_groups([64, 150]) == ["1-64", "65-150", "151-"]
     assert length_groups([]) == []
+
+
+def test_the_built_in_base_is_the_same_study_named_or_not(tmp_path: Path) -> None:
+    declared = study("[sizes.quick]", '[sizes.quick]\nbase = "org/name"').declared
+    linked = tmp_path / "linked"
+    linked.symlink_to(BASE)
+    for path in (BASE, linked):
+        named = Study("small", "quick", study().declared, None, str(path))
+        assert (named.base_name, named.hash) == (None, study().hash)
+        assert Study("small", "quick", declared, None, str(path)).hash == study().hash
+
+
+def test_all_results_that_ship_are_of_the_command_without_a_base() -> None:
+    """So the command gives their verdicts at once."""
+    for folder in SHIPPED_RESULTS.glob("*-quick-*"):
+        assert load_study(folder.name.rpartition("-quick-")[0], "quick").folder_name == folder.name
