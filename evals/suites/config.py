@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -13,6 +13,7 @@ from recovery.models.students import checkpoint_metadata
 
 YAML_SUFFIXES = (".yaml", ".yml")
 FILE_SUFFIXES = (".jsonl", *YAML_SUFFIXES)
+LAB_TASKS = {"behaviour": ("ifeval", "refusals"), "retention": ("arithmetic", "own_world")}  # that `lab` stands for
 TRUST = "RECOVER_TRUST_TASKS"  # environment variable that allows lm-eval YAML files, which may run code
 
 
@@ -44,11 +45,12 @@ def load_suites(base: str | Path) -> dict[str, str]:
     suites, folder = resolve_suites(base), Path(base).absolute()
     files = suite_files(suites)
     for suite, task_spec in suites.items():
-        names = Counter(Path(task).stem if is_task_file(task) else task for task in task_names(task_spec))
+        names = Counter(name for task in task_names(task_spec) for name in _names_of_results(suite, task))
         if repeated := [name for name, count in names.items() if count > 1]:
             raise RecoverError(
                 f"The suite {suite} of {folder / 'recover.json'} has two tasks of the name {repeated[0]}, so their "
-                "scores would be mixed up. Rename the file, or drop one."
+                "scores would be mixed up. Rename the file, or drop one; lab has ifeval and refusals, of retention "
+                "arithmetic and own_world."
             )
     if files and "," in str(folder):
         raise RecoverError(
@@ -76,6 +78,12 @@ def content_id(task_spec: str) -> str:
     """Return the task spec with each file's folder replaced by a content hash; part of measurement keys."""
     return ",".join(
         f"{Path(task).name}:{_hash(Path(task))}" if is_task_file(task) else task for task in task_names(task_spec)
+    )
+
+
+def _names_of_results(suite: str, task: str) -> Sequence[str]:
+    return (
+        LAB_TASKS.get(suite, ("closed_book",)) if task == "lab" else (Path(task).stem if is_task_file(task) else task,)
     )
 
 

@@ -17,6 +17,7 @@ from recovery.errors import RecoverError
 MAX_NEEDED = 20_000  # items that anyone would ask: where more would be needed, another attempt is the better advice
 LEAST_GAIN = 0.01  # of the likelihood of answers: less is as much as style and chance change
 MAX_KINDS = 2
+BUILT_IN = {"lab", "lab-natural", "public"}  # data whose keys stand for other prompts each; a file may be renamed
 FOLLOWS_TOO_LITTLE = (
     "the clean model follows {:.3f} of the prompts, and the gate allows a loss of {:.3f}, so no loss could be seen: "
     "under suites in recover.json, name tasks that the model passes, or choose one that answers without thinking first"
@@ -159,6 +160,11 @@ def _reason(missed: Sequence[str], undecided: Sequence[str]) -> str:
 
 def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
     """The bound holds for all looks at the verdict, after each block of prompts."""
+    if clean.task != recovered.task or (clean.data != recovered.data and {clean.data, recovered.data} & BUILT_IN):
+        raise RecoverError(
+            f"The clean model was asked {clean.task} ({clean.data}), and this one {recovered.task} ({recovered.data}), "
+            "so their items cannot be paired. Measure both on the same prompts."
+        )
     margin, setting = gate.behaviour_margin, "gate.behaviour_margin"
     block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
     before, after = clean.passed_by_key(), recovered.passed_by_key()

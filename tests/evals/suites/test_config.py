@@ -85,3 +85,14 @@ def test_the_content_id_of_a_yaml_covers_the_files_it_refers_to(tmp_path: Path) 
 def test_two_tasks_of_one_name_in_a_suite_are_refused(tmp_path: Path, tasks: str) -> None:
     with pytest.raises(RecoverError, match="has two tasks of the name"):
         load_suites(base(tmp_path, retention=tasks))
+
+
+@pytest.mark.parametrize(
+    ("suite", "tasks"),
+    [("behaviour", "lab,ifeval"), ("behaviour", "refusals.jsonl,lab"), ("retention", "lab,arithmetic.jsonl")],
+)
+def test_the_tasks_that_the_lab_stands_for_count(tmp_path: Path, suite: str, tasks: str) -> None:
+    """Stored under one name, the results of one would be taken for the other's."""
+    with pytest.raises(RecoverError, match="has two tasks of the name"):
+        load_suites(base(tmp_path, **{suite: tasks}))
+    assert load_suites(base(tmp_path, behaviour="lab", retention="lab,general", knowledge="lab"))

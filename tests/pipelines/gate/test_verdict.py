@@ -211,6 +211,16 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
     assert judge(Gate(), same, same, OtherResults(knowledge, 0.9)).passed, "knowledge may be graded"
 
 
+@pytest.mark.parametrize(("task", "data"), [("ifeval", "lab-natural"), ("house", "test")])
+def test_other_prompts_than_the_clean_model_s_are_rejected(task: str, data: str) -> None:
+    """They may have the same keys."""
+    clean = replace(result([True] * 300), data="lab")
+    with pytest.raises(RecoverError, match=rf"asked ifeval \(lab\), and this one {task} \({data}\)"):
+        judge(Gate(), clean, replace(clean, task=task, data=data))
+    renamed = replace(clean, data="a.jsonl"), replace(clean, data="b.jsonl")
+    assert judge(Gate(), *renamed).passed, "a file of the same content may have another name"
+
+
 def test_a_graded_task_is_rejected_at_the_first_measurement(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[str | None] = []
 
