@@ -8,7 +8,7 @@ headline is its headline metric, else its first.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -56,11 +56,23 @@ def suite_scores(session: Session, project: int) -> dict[int, list[SuiteScore]]:
     return by_checkpoint
 
 
-def stage(checkpoint: Checkpoint | None, scores: dict[int, list[SuiteScore]], cycle: int | None = None) -> Stage:
-    """A checkpoint with its latest headlines, by what the given cycle used."""
+def stage(
+    checkpoint: Checkpoint | None,
+    scores: dict[int, list[SuiteScore]],
+    cycle: int | None = None,
+    used: Mapping[str, Headline] = {},
+) -> Stage:
+    """A checkpoint with its latest headlines, by what the given cycle used: what it measured itself, then what is of
+    the same items as the scores of its other checkpoints (`used`)."""
     if checkpoint is None:
         return Stage()
-    ordered = sorted(scores.get(checkpoint.id, []), key=lambda score: precedence(score.cycle, cycle))
+
+    def order(measured: SuiteScore) -> tuple[Any, ...]:
+        rank, own, other = precedence(measured.cycle, cycle), measured.score, used.get(measured.suite)
+        same_data = other and (own.task, own.data) == (other.task, other.data)
+        return rank > 1, bool(same_data), bool(same_data and other and own.n == other.n), rank
+
+    ordered = sorted(scores.get(checkpoint.id, []), key=order)
     return Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in MEASURES})
 
 
@@ -153,7 +165,15 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
         .subquery()
     )
     rows = session.execute(
-        select(ranked, Evaluation.checkpoint_id, Evaluation.run_id, Evaluation.suite, Evaluation.task, Cycle.number)
+        select(
+            ranked,
+            Evaluation.checkpoint_id,
+            Evaluation.run_id,
+            Evaluation.suite,
+            Evaluation.task,
+            Evaluation.data,
+            Cycle.number,
+        )
         .join(Evaluation, Evaluation.id == ranked.c.evaluation_id)
         .outerjoin(Run, Run.id == Evaluation.run_id)
         .outerjoin(Cycle, Cycle.id == Run.cycle_id)
@@ -163,6 +183,6 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
     )
     return [
         (row.checkpoint_id, row.run_id, row.number, row.suite,
-         Headline(row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id))
+         Headline(row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data))
         for row in rows
     ]  # fmt: skip

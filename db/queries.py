@@ -152,18 +152,23 @@ class Reader:
         stages = {
             (checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints if not checkpoint.superseded
         }
-        return [
-            _with(
-                cycle,
-                documents=documents,
-                verdict=recovered.verdict if (recovered := stages.get((cycle.number, "recovered"))) else None,
-                clean=stage(base, scores, cycle.number),
-                damaged=stage(stages.get((cycle.number, "midtrained")), scores, cycle.number),
-                recovered=stage(recovered, scores, cycle.number),
-                decision_reason=reasons.get(cycle.id),
+        cycles = []
+        for cycle, documents in rows:
+            damaged, recovered = (
+                stage(stages.get((cycle.number, role)), scores, cycle.number) for role in ("midtrained", "recovered")
             )
-            for cycle, documents in rows
-        ]
+            cycles.append(
+                _with(
+                    cycle,
+                    documents=documents,
+                    verdict=recovered.checkpoint.verdict if recovered.checkpoint else None,
+                    clean=stage(base, scores, cycle.number, damaged.scores | recovered.scores),
+                    damaged=damaged,
+                    recovered=recovered,
+                    decision_reason=reasons.get(cycle.id),
+                )
+            )
+        return cycles
 
     def evaluated(self, project: int) -> set[int]:
         """The checkpoints of a project with any evaluation that is no probe, be it of a public benchmark alone."""

@@ -249,6 +249,7 @@ class Headline:
     task: str
     metric: str
     evaluation: int  # of several that are pooled, the first
+    data: str
 
     @property
     def is_of_one_task(self) -> bool:

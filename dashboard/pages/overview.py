@@ -140,14 +140,12 @@ def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail], clean: Mark 
 def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
     """Of the prompts that the clean model followed and both answered: how many the cycle's last checkpoint does not
     follow, and how many there are."""
-    passes = []
-    for stage in (cycle.clean, cycle.recovered if cycle.recovered.scores else cycle.damaged):
-        score = stage.scores.get("behaviour")
-        if score is None or stage.checkpoint is None:
-            return None
-        passes.append(reader.passes(score.evaluation))
-    clean, now = passes
-    followed = [key for key, passed in clean.items() if passed and key in now]
+    stages = (cycle.clean, cycle.recovered if cycle.recovered.scores else cycle.damaged)
+    shared = on_shared_items(reader, [summaries.level_of(stage.scores.get("behaviour")) for stage in stages])
+    if shared is None or not shared.passes:
+        return None
+    clean, now = shared.passes
+    followed = [key for key, passed in clean.items() if passed]
     return sum(not now[key] for key in followed), len(followed)
 
 

@@ -95,6 +95,16 @@ def test_a_loss_is_of_the_items_that_all_answered(tracker, written):
     assert kinds.index("alpha") < kinds.index("gamma"), "all of the first kind were lost"
 
 
+def test_prompts_of_other_data_are_not_forgotten(tracker, written):
+    """They may have the same keys."""
+    stages(tracker, "behaviour", CLEAN, CLEAN, [not passed for passed in CLEAN[:800]])
+    (opened,) = written.cycles(1)
+    assert overview.count_forgotten(written, opened) == (sum(CLEAN[:800]), sum(CLEAN[:800]))
+    other = measured("behaviour", [False] * 800) | {"data": "public"}
+    tracker.evaluation(opened.recovered.checkpoint_id, opened.recovered.checkpoint.run_id, other)
+    assert overview.count_forgotten(written, written.cycles(1)[0]) is None
+
+
 def test_a_difference_that_may_be_chance_is_no_loss(tracker, written):
     lost = list(CLEAN)
     lost[CLEAN.index(True)] = False
