@@ -74,12 +74,6 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAt
     return advise(cycle.verdict or {}, attempt, student)
 
 
-def decision_command(cycle: Cycle) -> str:
-    """The command that ends an open cycle as the gate has judged its last checkpoint."""
-    is_short = (cycle.verdict or {}).get("passed") is False
-    return f"recover promote cycle:{cycle.number}{' --reject' if is_short else ''}"
-
-
 def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> NextAttempt | None:
     """The advice on an attempt; None if it passed, or was to teach something new. `student`: what it started from,
     unless that is the default. The command has the teacher and the settings that were given, without limits of the

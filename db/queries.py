@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from math import nan
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Engine, Select, String, and_, cast, func, literal, select
+from sqlalchemy import ColumnElement, Engine, Select, and_, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, aliased
 
@@ -72,13 +72,10 @@ class Reader:
                 Study.id, Study.updated_at,
             )
         ]  # fmt: skip
-        # SQL cannot compare JSON; a changed verdict nearly always has another length.
-        length = func.sum(func.length(cast(Checkpoint.verdict, String)))
-        verdicts = select(length).where(Checkpoint.project_id == project).scalar_subquery()
         # Evaluations of other projects count too: an unnecessary redraw costs less than a join in every poll.
         evaluations = select(func.max(Evaluation.id)).scalar_subquery()
         with self._session() as session:
-            marks = session.execute(select(*latest, verdicts, evaluations)).one()
+            marks = session.execute(select(*latest, evaluations)).one()
             resumable = Run.status != "done", ~func.coalesce(Run.error, "").startswith(GIVEN_UP)
             unfinished = select(Run.id, Run.status, _is_stale()).where(Run.project_id == project, *resumable)
             return (*marks, *map(tuple, session.execute(unfinished.order_by(Run.id))))
@@ -224,6 +221,10 @@ class Reader:
     def runs(self, project: int) -> list[Run]:
         """All runs of a project, the newest first."""
         return self._runs(Run.project_id == project)
+
+    def running(self, project: int) -> list[Run]:
+        """Those that have not ended, stale ones too, the newest first."""
+        return self._runs(Run.project_id == project, Run.status == "running")
 
     def run(self, id: int) -> Run | None:
         return next(iter(self._runs(Run.id == id)), None)

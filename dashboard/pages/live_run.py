@@ -44,7 +44,8 @@ def render(request: PageRequest) -> list[Any]:
     run = _running(request)
     if run is None:
         raise _nothing_running(request)
-    items = {point.name: point.value for point in request.reader.points(run.id, names=(DONE, TOTAL))}
+    counts = () if run.kind in TARGETS else request.reader.points(run.id, names=(DONE, TOTAL))
+    items = {point.name: point.value for point in counts}
     figure = curves(curves_of([run], request.metrics), request.look)
     stoppable = run.kind in TARGETS and run.cancel_requested_at is None and not run.stale
     return [

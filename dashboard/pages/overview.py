@@ -18,7 +18,7 @@ from dashboard.ui.charts.figure import Axis
 from dashboard.ui.html import STAGE_NAMES, bdi, card, chart, clock, duration, join, link, links, load, percent, tiles
 from dashboard.ui.polling import Dashboard, NotFound, PageRequest, poll
 from db.headline_scores import MEASURES
-from db.next_attempt import decision_command, next_attempt
+from db.next_attempt import next_attempt
 from db.queries import Reader
 from db.tables import Checkpoint, Cycle, Project, Promotion, Run
 
@@ -124,7 +124,7 @@ def _next_step(
         advice = next_attempt(cycle, runs, student)
         return _html.next_command(advice.command, advice.introduction) if advice else Markup()
     if trail.recovered:
-        return _html.next_command(decision_command(cycle))
+        return _html.next_command(f"recover promote cycle:{cycle.number}")
     return _html.next_command("recover distill --teacher base" if trail.damaged else "recover status")
 
 

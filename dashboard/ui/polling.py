@@ -80,8 +80,7 @@ class PageRequest:
     @property
     def running(self) -> list[Run]:
         """Those whose process lives before the others, the newest first."""
-        running = [run for run in self.reader.runs(self.project.id) if run.status == "running"]
-        return sorted(running, key=lambda run: run.stale)
+        return sorted(self.reader.running(self.project.id), key=lambda run: run.stale)
 
     def require_shown(self, kind: str, id: int | None) -> None:
         """Raise ActionError if a click on a page that shows another run, cycle or checkpoint means this one."""

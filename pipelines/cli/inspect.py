@@ -287,7 +287,5 @@ def _next_command(cycle: "Cycle | None") -> str:
     if cycle is None or cycle.status != "open":
         return "recover cycle --docs DIR"
     if cycle.recovered.checkpoint is not None:
-        from db.next_attempt import decision_command
-
-        return decision_command(cycle)
+        return f"recover promote cycle:{cycle.number}"
     return "recover distill --teacher base"

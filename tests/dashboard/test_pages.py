@@ -231,6 +231,20 @@ def test_tokens_of_an_unknown_shape_are_left_out(tracker, written) -> None:
     assert "plain" in page_html(rollout_tokens, written)
 
 
+def test_a_poll_reads_no_history(tracker, written, monkeypatch) -> None:
+    """It would take longer the more there is of it."""
+    seeded = seed(tracker, cycles=1)
+    run = tracker.start_run(seeded.project, "distill", seeded.cycles[0], {}, steps=80)
+    points, of_counts = Reader.points, []
+    monkeypatch.setattr(
+        Reader, "points", lambda *of, names=None, **more: (names and of_counts.append(names)) or points(*of, **more)
+    )
+    page_html(live_run, written)
+    assert not of_counts, "a training counts its steps"
+    monkeypatch.setattr(Reader, "runs", None)
+    assert live_run.version(page_request(written))[1] == written.run(run).heartbeat_at
+
+
 def test_a_running_run_shows_the_remaining_time(tracker, written) -> None:
     cancel = Actions(cancel=lambda run: None)
     with under_way(tracker, seed(tracker)) as run:

@@ -209,8 +209,6 @@ def test_changes_differ_when_a_page_must_be_redrawn(reader: Reader, tracker: Tra
     assert changed()
     tracker.finish_run(run, "done")
     assert changed()
-    store_verdict(tracker, checkpoint, {"passed": False})
-    assert changed()
     tracker.weights_deleted(checkpoint)
     assert changed()
     tracker.promote(project, None, checkpoint, "promoted", "ada", "I like it")
@@ -235,13 +233,20 @@ def test_the_recovered_checkpoint_of_a_cycle_is_the_promoted_one(
 def test_the_verdict_is_stored_until_a_person_decides(reader: Reader, tracker: Tracker, project: int) -> None:
     cycle = tracker.open_cycle(project)
     first, second = (tracker.checkpoint(project, "recovered", f"run-{n}", cycle=cycle.id) for n in (1, 2))
-    before = reader.changes(project)
     store_verdict(tracker, second, {"outcome": "passed"})
     (cycle_row,) = reader.cycles(project)
     assert (cycle_row.status, cycle_row.verdict) == ("open", {"outcome": "passed"})
-    assert reader.changes(project) != before, "open pages show the verdict"
     tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
     assert reader.cycles(project)[0].verdict is None, "the verdict was about the other checkpoint"
+
+
+def test_running_runs_are_those_of_the_project_that_have_not_ended(
+    reader: Reader, tracker: Tracker, project: int
+) -> None:
+    tracker.start_run(tracker.project("other", "/other", "lab"), "distill")
+    ended, first, second = (tracker.start_run(project, "distill") for _ in range(3))
+    tracker.finish_run(ended, "done")
+    assert [run.id for run in reader.running(project)] == [second, first]
 
 
 def test_a_run_that_becomes_stale_is_a_change(engine: Engine, reader: Reader, tracker: Tracker, project: int) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from db.next_attempt import decision_command
 from db.tables import RunInputs
 from pipelines.cycle import Cycle
 from pipelines.gate import promotion
@@ -91,13 +90,6 @@ def test_nobody_decides_while_a_command_trains(project: Project) -> None:
         assert "recover cycle --docs X" in run(project, "rollback").stderr
         assert run(project, "rollback", "--dry-run").exit_code == 0
     assert project.current.reference == "cycle:1/recovered"
-
-
-def test_the_next_command_of_an_open_cycle_can_be_pasted(project: Project) -> None:
-    checkpoint = record_cycle(project)
-    assert decision_command(project.reader.cycles(project.id)[0]) == "recover promote cycle:1"
-    store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "failed", "reason": "it lost too much"})
-    assert decision_command(project.reader.cycles(project.id)[0]) == "recover promote cycle:1 --reject"
 
 
 def test_a_rejection_is_no_error_where_the_weights_of_the_current_model_are_gone(project: Project) -> None:
