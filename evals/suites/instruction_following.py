@@ -146,4 +146,5 @@ def parse_prompt(row: Row) -> Prompt:
                 "its kwargs."
             )
     text = text_field(row, "prompt")
-    return Prompt(str(fields.get("key", item_key(text))), text, ids, kwargs)
+    key = item_key(text) if fields.get("key") is None else str(fields["key"])
+    return Prompt(key, text, ids, kwargs)

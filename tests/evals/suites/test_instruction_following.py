@@ -124,6 +124,14 @@ def test_prompts_must_have_different_keys(tmp_path: Path) -> None:
         read_prompts(file)
 
 
+def test_a_key_of_null_is_none(tmp_path: Path) -> None:
+    lines = [
+        {"key": None, "prompt": text, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]} for text in "ab"
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert len({prompt.key for prompt in read_prompts(tmp_path / "p.jsonl")}) == 2
+
+
 def test_without_punkt_sentences_and_words_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from evals import downloads
 
