@@ -33,7 +33,8 @@ Grade = Callable[[str, Question], bool]
 
 
 def read_questions(path: str | Path) -> list[Question]:
-    return [_parse_question(row) for row in read_rows(path)]
+    """Those with the same text are one, with the answers of all, so that no limit parts them."""
+    return _merged([_parse_question(row) for row in read_rows(path)])
 
 
 def matches_reference(reply: str, question: Question) -> bool:

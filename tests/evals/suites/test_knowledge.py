@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from evals.subject import encode_pair
 from evals.suites.answer_grading import as_number, f1, last_number_matches, matches
 from evals.suites.knowledge import Question, measure_questions, read_questions
+from evals.suites.suite_measurement import measure
 from recovery.errors import RecoverError
 from tests.evals.fakes import fake_subject
 
@@ -221,6 +222,16 @@ def test_questions_are_read_with_numbers_aliases_and_a_byte_order_mark(tmp_path:
         b'\xef\xbb\xbf{"question": "When?", "answer": 1873}\r\n\n{"question": "Who?","answer":"A", "aliases": ["B"]}'
     )
     assert read_questions(file) == [Question("When?", "1873"), Question("Who?", "A", ("B",))]
+
+
+def test_no_limit_parts_the_answers_to_a_repeated_question(tmp_path: Path) -> None:
+    file = tmp_path / "q.jsonl"
+    rows = [("Who wrote it?", "Pratchett"), ("When?", "1990"), ("Who wrote it?", "Gaiman")]
+    file.write_text("".join(json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in rows))
+    subject = fake_subject({"Who wrote it?": "Neil Gaiman", "When?": "1990"})
+    for limit in (None, 2):
+        (result,) = measure(subject, "knowledge", questions=file, limit=limit)
+        assert [item.passed for item in result.items] == [True, True]
 
 
 @pytest.mark.parametrize(
