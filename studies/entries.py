@@ -208,13 +208,13 @@ def _claim(claim: Claim, hypothesis: Hypothesis, decision: Decision) -> dict[str
     return {
         **claim.model_dump(exclude_none=True),
         "verdict": decision.verdict,
-        "estimate": decision.estimate,
+        "estimate": finite(decision.estimate),
         "low": finite(decision.low),
         "high": finite(decision.high),
         "p_support": finite(decision.p_support),
         "p_refute": finite(decision.p_refute),
         "needed": decision.needed,
-        "seeds": list(hypothesis.differences.means),
+        "seeds": [finite(mean) for mean in hypothesis.differences.means],
         "n": hypothesis.differences.items,
         "seeds_alone": claim.metric in WITHOUT_ITEMS,
     }

@@ -98,8 +98,8 @@ def _mean(values: list[float | None]) -> str:
     return f"{sum(measured) / len(measured):.3f}" if measured else ""
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.3f}".replace("-", "−")
 
 
 if __name__ == "__main__":

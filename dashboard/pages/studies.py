@@ -304,9 +304,10 @@ def _means_of_arms(study: Study) -> dict[str, dict[str, float]]:
 
 
 def _kl(entries: Sequence[Mapping[str, Any]]) -> float:
-    """The mean KL to the clean model; rounding may leave it below 0. NaN where it was not measured."""
+    """The mean KL to the clean model; rounding may leave it below 0. NaN where it is no number or was not measured."""
     kls = [entry["values"]["kl_to_clean"] for entry in entries if "kl_to_clean" in entry.get("values", {})]
-    return max(0.0, fmean(kls)) if kls else math.nan
+    mean = fmean(math.nan if kl is None else kl for kl in kls) if kls else math.nan
+    return mean if math.isnan(mean) else max(0.0, mean)
 
 
 def _legend(measures: Sequence[str], width: int) -> list[tuple[float, float, str, str]]:
@@ -348,7 +349,7 @@ def _picture_row(claim: Mapping[str, Any], x: Any, colours: Palette, characters:
         "text": text if len(text) <= characters else text[: characters - 1] + "…",
         "colour": getattr(colours, LOOKS.get(claim.get("verdict", ""), ("", "muted"))[1]),
         "margin": x(margin),
-        "seeds": [x(value) for value in claim.get("seeds", [])],
+        "seeds": [x(value) for value in claim.get("seeds", []) if value is not None],
         **{key: x(claim[key]) if claim.get(key) is not None else None for key in ("estimate", "low", "high", "source")},
     }
 
@@ -356,7 +357,7 @@ def _picture_row(claim: Mapping[str, Any], x: Any, colours: Palette, characters:
 def _values(claim: Mapping[str, Any]) -> Sequence[float]:
     margin = claim["margin"] if claim["direction"] == "above" else -claim["margin"]
     named = [claim.get(key) for key in ("estimate", "low", "high", "source")]
-    return [margin, *claim.get("seeds", []), *(value for value in named if value is not None)]
+    return [margin, *(value for value in (*claim.get("seeds", []), *named) if value is not None)]
 
 
 def _tick_step(span: float) -> float:

@@ -60,6 +60,8 @@ class SeedDifferences:
 
     def half_width(self, level: float) -> float:
         """The distance from the estimate to a one-sided bound that errs with this probability."""
+        if not math.isfinite(self.estimate):  # a model that diverged
+            return math.inf
         count = len(self.means)
         between = _t_quantile(1 - level, count - 1) * stdev(self.means) / math.sqrt(count)
         return math.hypot(between, NormalDist().inv_cdf(1 - level) * self.item_error)
@@ -144,6 +146,8 @@ def _no_verdict(sample: SeedDifferences) -> Decision:
 def _needed(hypothesis: Hypothesis, level: float) -> str:
     """How many seeds, or else items, would decide the claim if the estimate is the true difference."""
     sample = hypothesis.differences
+    if not math.isfinite(sample.estimate):
+        return "a number from every arm"
     distance = max(sample.estimate - hypothesis.support_above, hypothesis.refute_below - sample.estimate)
     power = NormalDist().inv_cdf(POWER)
     if distance <= 0:

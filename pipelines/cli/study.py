@@ -129,7 +129,7 @@ def result_lines(row: "Study") -> list[str]:
 
 
 def _claim_lines(claim: dict[str, Any]) -> list[str]:
-    shown = f"{claim['estimate']:+.3f}"
+    shown = "no number" if claim["estimate"] is None else f"{claim['estimate']:+.3f}"
     if claim.get("low") is not None:
         shown += f" [{claim['low']:+.3f}, {claim['high']:+.3f}]"
     shown += " over seeds alone" if claim.get("seeds_alone") else ""

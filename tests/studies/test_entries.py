@@ -1,4 +1,6 @@
 import gzip
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals.results import Item, Metric, Result, item_key
+from pipelines.cli.study import _claim_lines
 from recovery.errors import RecoverError
 from studies.declaration import Study
 from studies.entries import ArmFiles, Entry, decode, encode, outcomes, passes, results_of
@@ -135,3 +138,17 @@ def of(keys: list[str], passed: list[bool] | None = None) -> Result:
     values = passed or [True] * len(keys)
     items = [Item(key, "", "", value) for key, value in zip(keys, values, strict=True)]
     return Result("ifeval", "behaviour", "lab", {"accuracy": Metric.from_passes(values)}, items, {}, 1.0)
+
+
+def test_a_value_that_is_no_number_is_null_in_the_claims() -> None:
+    claim = 'metric = "behaviour"\nof = "opd"\nagainst = "damaged"'
+    diverging = study(claim, claim.replace("behaviour", "token_entropy"))
+    entries = planted_entries(diverging, PLANTED)
+    next(entry for entry in entries if (entry["seed"], entry["arm"]) == (2, "opd"))["values"]["token_entropy"] = (
+        math.nan
+    )
+    shown, other = results_of(diverging, entries)["claims"]
+    assert (shown["verdict"], shown["estimate"], shown["seeds"]) == ("cannot tell", None, [0.0, None, 0.0])
+    assert other["estimate"] is not None
+    json.dumps(shown, allow_nan=False)
+    assert "no number" in _claim_lines(shown)[1]

@@ -26,6 +26,19 @@ def test_every_verdict_stands_beside_its_interval_and_the_source(tracker, writte
     assert "9f9f9f9f9f9f9f9f" in html
 
 
+def test_a_value_that_is_no_number_is_left_out(tracker, written) -> None:
+    project = seed(tracker).project
+    claim = COMMON | CLAIMS[0] | {"n": 600, "estimate": None, "low": None, "high": None, "seeds": [0.1, None]}
+    entry = {"arm": "opd", "seed": 1, "scores": {"behaviour": 0.5}, "steps": 8, "pflops": 0.1, "seconds": 1.0}
+    for kl in (None, math.nan):
+        study = tracker.study(project, "own", "quick", "ab12", declaration())
+        results = {"arms": [entry | {"values": {"kl_to_clean": kl}}], "planned": 1, "claims": [claim]}
+        tracker.store_study(study, results, done=True)
+        assert claim["text"] in page_html(studies, written)
+        assert "kl" not in arm_pictures(Study(name="own", size="quick", declaration=declaration(), results=results))
+        assert ElementTree.fromstring(picture(written.study(study))) is not None
+
+
 def test_a_study_links_to_its_arms(tracker, written) -> None:
     study = add_study(tracker, seed(tracker).project)
     assert f"studies?study={study}" in page_html(studies, written)
