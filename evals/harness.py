@@ -206,7 +206,9 @@ class HarnessModel(TemplateLM):
             temperature = option.get("temperature", 1.0) if option.get("do_sample") else 0.0
             groups[option["max_gen_toks"], temperature].append(i)
         for (max_new_tokens, temperature), indices in groups.items():
-            prompts = [self.tok_encode(requests[i].args[0]) for i in indices]
+            # As lm-eval, the beginning of a longer prompt is left out; where the reply alone takes all, nothing (0) is.
+            room = max(self._window() - max_new_tokens, 0)
+            prompts = [self.tok_encode(requests[i].args[0])[-room:] for i in indices]
             answers = self.subject.complete(prompts, max_new_tokens, temperature=temperature)
             for i, answer in zip(indices, answers, strict=True):
                 stops = handle_stop_sequences(options[i]["until"], eos=self.tokenizer.eos_token)
@@ -235,7 +237,8 @@ class HarnessModel(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        pairs = [(context, continuation) for _, context, continuation in requests]
+        longest = self._window() + 1  # the last token is not read; as lm-eval, what is before them is left out
+        pairs = [(before[max(0, len(before) + len(after) - longest) :], after) for _, before, after in requests]
         are_greedy = self._greedy(pairs) if self.greedy else [False] * len(pairs)
         return list(zip(self._sums(pairs), are_greedy, strict=True))
 

@@ -243,6 +243,20 @@ def test_the_likelihoods_are_the_same(pair: tuple) -> None:
     assert [is_greedy for _, is_greedy in mine] == [is_greedy for _, is_greedy in expected]
 
 
+def test_what_is_longer_than_the_window_is_cut_as_in_lm_eval(pair: tuple) -> None:
+    ours, theirs = pair
+    ours.tokenizer.model_max_length = 256
+    context = "tulips and " * 120
+    pairs = [(context, "tulips"), (context, "a pump")]
+    mine = ours.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
+    expected = theirs.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
+    assert [total for total, _ in mine] == pytest.approx([total for total, _ in expected], abs=1e-3)
+    assert [is_greedy for _, is_greedy in mine] == [is_greedy for _, is_greedy in expected]
+    asked = [(context, {"max_gen_toks": 8, "until": []})]
+    replies = [model.generate_until(requests("generate_until", asked), disable_tqdm=True) for model in pair]
+    assert replies[0] == replies[1]
+
+
 def test_the_likelihoods_of_long_texts_are_the_same(pair: tuple) -> None:
     ours, theirs = pair
     ours.tokenizer.model_max_length = 256
