@@ -77,6 +77,7 @@ class TransformersEngine:
 
     @torch.inference_mode()
     def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
+        self._check_lengths(sequences, beyond=1)  # the last token is not read
         self.student.model.eval()
         samples = [Sample(tokens, [False] + [True] * (len(tokens) - 1), group=i) for i, tokens in enumerate(sequences)]
         result: list[list[float]] = [[] for _ in sequences]
@@ -103,12 +104,7 @@ class TransformersEngine:
         """Return indices of prompts of similar length, as many per batch as there is memory for, and at least one.
 
         Prompts whose replies the last learned position may end are batched with others of their length alone."""
-        budget, positions = _memory_budget(self.student.device), learned_positions(self.student.causal)
-        if positions is not None and (longest := max(map(len, prompts), default=0)) > positions:
-            raise RecoverError(
-                f"A prompt of {longest:,} tokens is longer than the {positions:,} that {self.student.path} can read. "
-                "Leave it out, or choose a model with a longer context."
-            )
+        budget, positions = _memory_budget(self.student.device), self._check_lengths(prompts)
         # The cache of one token is measured: model families differ too much to compute it from their configs.
         bytes_each = bytes_per_token(self._prefill_batch([[self.student.chat.pad_id]])[1])
         batches: list[list[int]] = []
@@ -120,6 +116,16 @@ class TransformersEngine:
                 batches.append([])
             batches[-1].append(i)
         return batches
+
+    def _check_lengths(self, texts: Sequence[list[int]], beyond: int = 0) -> int | None:
+        """The positions that the model learned. Raise RecoverError if one of the texts is longer."""
+        positions = learned_positions(self.student.causal)
+        if positions is not None and (longest := max(map(len, texts), default=0)) > positions + beyond:
+            raise RecoverError(
+                f"A text of {longest:,} tokens is longer than the {positions:,} that {self.student.path} can read. "
+                "Leave it out, or choose a model with a longer context."
+            )
+        return positions
 
     def _generate_batch(
         self, prompts: list[list[int]], sampling: Sampling, uniforms: Tensor, update: Update

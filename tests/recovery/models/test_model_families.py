@@ -196,3 +196,5 @@ def test_texts_and_replies_end_with_the_learned_positions(tmp_path: Path) -> Non
     assert beside[0] == alone[0]
     with pytest.raises(RecoverError, match="17 tokens is longer than the 16"):
         engine.generate([[5] * 17], Sampling(4))
+    with pytest.raises(RecoverError, match="18 tokens is longer than the 16"):
+        engine.logprobs([[5] * 18])
