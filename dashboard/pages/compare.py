@@ -140,7 +140,7 @@ def _filters(
     if task:
         fields.append(choice("task", "Task", [(task_name(key), task_name(key)) for key in tasks], task_name(task)))
     fields.append(choice("show", "Show", SHOW, request.query.get("show", "")))
-    kinds = kinds_of(request.reader.items(sides[0].evaluations[task].id)) if task else []
+    kinds = kinds_of(request.reader.verdicts(sides[0].evaluations[task].id).values()) if task else []
     if kinds:
         kind_options = [("", "any"), *((kind, kind) for kind in kinds)]
         fields.append(choice("kind", "Instruction", kind_options, request.query.get("kind", "")))
@@ -244,9 +244,9 @@ def instructions(verdicts: object) -> list[tuple[str, bool]]:
     return [(str(name), bool(yes)) for name, yes in zip(names, followed, strict=False)]
 
 
-def kinds_of(items: Sequence[Item]) -> list[str]:
+def kinds_of(verdicts: Iterable[object]) -> list[str]:
     """All kinds of instructions and their families: `startend:quotation` and `startend`."""
-    kinds = {kind for item in items for kind, _ in instructions(item.verdicts)}
+    kinds = {kind for of_item in verdicts for kind, _ in instructions(of_item)}
     return sorted(kinds | {kind.partition(":")[0] for kind in kinds})
 
 
