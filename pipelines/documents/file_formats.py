@@ -24,6 +24,7 @@ MAX_PAGE_BYTES, MAX_UNPACKED_BYTES = 16 << 20, 64 << 20
 TEXT_FIELDS = ("text", "content", "document", "passage", "body", "article", "markdown")
 METADATA_FIELDS = ("id", "url", "title", "name", "source", "date", "timestamp", "language", "meta", "metadata")
 ROW_NUMBERS = ("", "unnamed: 0", "__index_level_0__")  # the names that pandas gives their column
+BLOCKS = ("title", "header", "nav", "main", "aside", "footer", "summary", "address", "form")  # inline to markdownify
 POWER = re.compile(r"\s*[-−+]?\d+\s*")
 ROWS = (".json", ".jsonl", ".ndjson", ".parquet")  # ends of names of files whose rows may have lists in them
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
@@ -102,6 +103,8 @@ def read_html(file: Path) -> Iterator[str]:
         for raised in page("sup"):  # 10 to the 24th is not 1024; a link is a footnote's
             if POWER.fullmatch(raised.get_text()) and raised.find("a") is None:
                 raised.insert(0, "^")
+        for block in page(list(BLOCKS)):
+            block.name = "p"
         text = markdown.MarkdownConverter(
             heading_style="ATX", strip=["a", "img"], escape_asterisks=False, escape_underscores=False
         ).convert_soup(page)

@@ -205,6 +205,17 @@ def test_pages_without_end_tags_and_with_powers_are_read_right(tmp_path: Path) -
     assert list(documents_in(page)) == ["朱镕基在一九九八年成为总理"]
 
 
+def test_parts_of_a_page_without_line_breaks_are_paragraphs(tmp_path: Path) -> None:
+    for name in ("bs4", "markdownify", "lxml"):
+        pytest.importorskip(name)
+    (tmp_path / "page.html").write_text(
+        "<title>Title</title><header>Head</header><nav>Menu</nav><main>Main<details><summary>Asked</summary>Answered"
+        "</details></main><aside>Aside</aside><address>Street</address><form>Form</form><footer>Foot</footer>"
+    )
+    (text,) = documents_in(tmp_path / "page.html")
+    assert text.split() == ["Title", "Head", "Menu", "Main", "Asked", "Answered", "Aside", "Street", "Form", "Foot"]
+
+
 def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
     for rows, documents in (
         (",text\n0,hello there\n1,\n", ["hello there"]),
