@@ -17,15 +17,7 @@ from typing import Any
 
 from db.column_types import storable
 from pipelines.documents.corpus import readable_files
-from pipelines.documents.file_formats import (
-    ROWS,
-    TEXT_FIELDS,
-    Unreadable,
-    has_content,
-    json_line_rows,
-    json_rows,
-    parquet_rows,
-)
+from pipelines.documents.file_formats import ROWS, TEXT_FIELDS, Unreadable, has_content, rows_of
 from pipelines.log import log
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message, learned
@@ -167,7 +159,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
 def readable_rows(path: Path, unread: list[str]) -> Iterator[Any]:
     """The rows that can be read; why there are no more of them is added to `unread`."""
     try:
-        yield from rows_of(path)
+        yield from (row for row in rows_of(path) if row is not None)
     except Unreadable as error:
         unread.append(str(error))
 
@@ -195,27 +187,6 @@ def warn_of_unread_tools(conversations: Iterable[Mapping[str, Any]], chat: Chat)
         log.warning(
             f"The chat template has no place for {' and '.join(sorted(left_out))}: the model reads none of them"
         )
-
-
-def rows_of(path: Path) -> Iterator[Any]:
-    """The rows that can be read; at the end Unreadable if there are others."""
-    suffix, reason, count = path.suffix.lower(), None, 0
-    if suffix == ".parquet":
-        yield from parquet_rows(path)
-        return
-    if suffix == ".json":
-        try:
-            yield from (row for row in json_rows(path) if row is not None)
-            return
-        except Unreadable as error:  # perhaps JSON lines under another name
-            reason = error
-    try:
-        for row in json_line_rows(path):
-            count += isinstance(row, dict)
-            if row is not None:
-                yield row
-    except Unreadable as error:
-        raise error if count or reason is None else reason from None
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:

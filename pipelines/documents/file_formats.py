@@ -200,6 +200,10 @@ def row_documents(rows: Iterable[Any]) -> Iterator[str]:
         yield from split_document([row_text(row).replace("\0", "")])
 
 
+def read_rows(file: Path) -> Iterator[str]:
+    return row_documents(rows_of(file))
+
+
 def read_csv(file: Path) -> Iterator[str]:
     csv.field_size_limit(MAX_LINE_BYTES)
     with file.open(encoding="utf-8-sig", newline="") as text:
@@ -224,6 +228,24 @@ def _whole_rows(rows: Iterable[dict[Any, Any]]) -> Iterator[dict[str, Any]]:
             yield row
     if longer:
         raise Unreadable(f"{longer} of {count} rows have more cells than the header; put text with commas in quotes")
+
+
+def rows_of(file: Path) -> Iterator[Any]:
+    """The rows that can be read; at the end Unreadable if there are others."""
+    suffix = file.suffix.lower()
+    if suffix == ".parquet":
+        return parquet_rows(file)
+    return json_rows(file) if suffix == ".json" and not _has_object_lines(file) else json_line_rows(file)
+
+
+def _has_object_lines(file: Path) -> bool:
+    """Whether the first line is an object, and not the last line: JSON lines under another name."""
+    with file.open("rb") as raw:
+        try:
+            is_object = isinstance(json.loads(raw.readline(MAX_LINE_BYTES)), dict)
+        except (ValueError, RecursionError):
+            return False
+        return is_object and any(line.strip() for line in iter(lambda: raw.readline(MAX_LINE_BYTES), b""))
 
 
 def json_rows(file: Path) -> Iterator[Any]:
@@ -281,10 +303,7 @@ READERS: dict[str, Reader] = {
     ".docx": read_docx,
     ".csv": read_csv,
     ".tsv": read_csv,
-    ".json": lambda file: row_documents(json_rows(file)),
-    ".jsonl": lambda file: row_documents(json_line_rows(file)),
-    ".ndjson": lambda file: row_documents(json_line_rows(file)),
-    ".parquet": lambda file: row_documents(parquet_rows(file)),
+    **dict.fromkeys(ROWS, read_rows),
 }
 
 

@@ -216,6 +216,18 @@ def test_parts_of_a_page_without_line_breaks_are_paragraphs(tmp_path: Path) -> N
     assert text.split() == ["Title", "Head", "Menu", "Main", "Asked", "Answered", "Aside", "Street", "Form", "Foot"]
 
 
+def test_json_lines_in_a_json_file_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"text": "One."}\n{"text": "Two."}\n{"text": "Cut\n')
+    corpus = read_corpus(tmp_path)
+    assert list(corpus.texts) == ["One.", "Two."]
+    assert corpus.skipped[0][1].startswith("1 of 3 lines are not JSON; the first is line 3")
+    (tmp_path / "a.json").write_text('[\n{"text": "One."},\n{"text": "Two."}\n')
+    (tmp_path / "b.json").write_text('{"text": "Whole."}\n\n')
+    corpus = read_corpus(tmp_path)
+    assert list(corpus.texts) == ["Whole."]
+    assert corpus.skipped[0][1].startswith("not valid JSON")
+
+
 def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
     for rows, documents in (
         (",text\n0,hello there\n1,\n", ["hello there"]),
