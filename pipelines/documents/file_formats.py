@@ -249,14 +249,29 @@ def _has_object_lines(file: Path) -> bool:
 
 
 def json_rows(file: Path) -> Iterator[Any]:
-    """An object, or a list of them."""
+    """An object, or a list of them, also inside an object that says nothing else."""
     if file.stat().st_size > MAX_JSON_BYTES:
         raise Unreadable(f"over {MAX_JSON_BYTES >> 20} MB, too large; save it as .jsonl, with one object in each line")
     try:
         content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not valid JSON: {error}") from error
-    yield from content if isinstance(content, list) else [content]
+    yield from content if isinstance(content, list) else _rows_inside(content)
+
+
+def _rows_inside(content: Any) -> list[Any]:
+    """The objects of its only list, such as "data", if there are only numbers and single words beside it; or itself."""
+    fields = dict(content) if isinstance(content, dict) else {}
+    name = next((name for name, value in fields.items() if isinstance(value, list)), None)
+    rows = fields.pop(name, None) or [None]
+    is_turns = any(not isinstance(row, dict) or "role" in row or {"from", "value"} <= row.keys() for row in rows)
+    is_text = any(name in (*TEXT_FIELDS, "title", "name") or _says_more(value) for name, value in fields.items())
+    return [content] if is_turns or is_text else rows
+
+
+def _says_more(value: Any) -> bool:
+    """More than a number, a word or an address do."""
+    return isinstance(value, list | dict) or len(str(value).split()) > 1 or not str(value).isascii()
 
 
 def json_line_rows(file: Path) -> Iterator[Any]:

@@ -1,3 +1,4 @@
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.documents import file_formats
 from pipelines.documents.corpus import read_corpus
-from pipelines.documents.file_formats import Unreadable, documents_in, row_text, split_document
+from pipelines.documents.file_formats import Unreadable, documents_in, row_text, rows_of, split_document
 from tests.pipelines.documents.make import every_format, with_libraries
 
 
@@ -226,6 +227,35 @@ def test_json_lines_in_a_json_file_are_read(tmp_path: Path) -> None:
     corpus = read_corpus(tmp_path)
     assert list(corpus.texts) == ["Whole."]
     assert corpus.skipped[0][1].startswith("not valid JSON")
+
+
+DATA: list[dict[str, Any]] = [{"text": "One."}, {"text": "Two."}]
+
+
+@pytest.mark.parametrize("content", [{"data": DATA}, {"version": "1.1", "count": 2, "next": None, "results": DATA}])
+def test_rows_inside_an_object_that_says_nothing_else_are_documents(content: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert list(documents_in(tmp_path / "a.json")) == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"name": "Pancakes", "ingredients": DATA},
+        {"about": "Fluffy pancakes", "ingredients": DATA},
+        {"about": "朱镕基在一九九八年成为总理", "tags": DATA},
+        {"text": "Yes", "tags": DATA},
+        {"steps": ["Stir."], "ingredients": DATA},
+        {"data": DATA, "more": DATA},
+        {"id": 1, "messages": [{"role": "user", "content": "Hi"}]},
+        {"id": 1, "conversations": [{"from": "human", "value": "Hi"}]},
+        {"data": []},
+        {"text": "One"},
+    ],
+)
+def test_an_object_that_says_something_is_one_row(content: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert list(rows_of(tmp_path / "a.json")) == [content]
 
 
 def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
