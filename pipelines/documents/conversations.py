@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from db.column_types import storable
-from pipelines.documents.corpus import readable_files
 from pipelines.documents.file_formats import ROWS, TEXT_FIELDS, Unreadable, has_content, rows_of
+from pipelines.documents.files import readable_files
 from pipelines.log import log
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message, learned
@@ -136,7 +136,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
         conversations += [_storable(conversation)] if conversation else []
         left_out += conversation is None
         has_objects |= isinstance(row, dict)
-        are_texts |= isinstance(row, dict) and any(has_content(row.get(name)) for name in TEXT_FIELDS)
+        are_texts |= _has_text(row)
         if number < FIRST and not conversations and not has_turns:
             return []  # it is none of the formats
     if left_out and not conversations and not are_texts:
@@ -162,6 +162,18 @@ def readable_rows(path: Path, unread: list[str]) -> Iterator[Any]:
         yield from (row for row in rows_of(path) if row is not None)
     except Unreadable as error:
         unread.append(str(error))
+
+
+def is_chat(row: Any) -> bool:
+    """Whether a row is a conversation, and would be a text of its fields where it is read as a document."""
+    try:
+        return not _has_text(row) and training_conversation(row) is not None
+    except ValueError:
+        return True
+
+
+def _has_text(row: Any) -> bool:
+    return isinstance(row, dict) and any(has_content(row.get(name)) for name in TEXT_FIELDS)
 
 
 def _has_turns(row: Any) -> bool:

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evals.downloads import is_hub_offline, is_hub_reachable
-from pipelines.documents.file_formats import READERS, ROWS, Unreadable, documents_in, row_documents, split_document
+from pipelines.documents.conversations import is_chat
+from pipelines.documents.file_formats import (
+    READERS,
+    ROWS,
+    Unreadable,
+    documents_in,
+    row_documents,
+    rows_of,
+    split_document,
+)
+from pipelines.documents.files import files_under
 from pipelines.documents.text_store import Texts
 from pipelines.log import log
 from pipelines.storage import JsonLines
@@ -19,7 +29,6 @@ from recovery.errors import RecoverError, first_line, hub_problem
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<split>\w+))?")
 
-TURNS = re.compile(r"^(messages|conversations): \[\{", re.MULTILINE)  # of a row that is read as a text
 SAMPLE_CHARACTERS = 8_192  # of a document, to measure its recall by
 Skipped = list[tuple[Path, str]]  # (file, reason)
 
@@ -49,15 +58,24 @@ def read_corpus(path: Path) -> Corpus:
     refuse_missing(path)
     is_local = path.exists()  # else it is a data set of the hub
     texts, sources, skipped, chats = Texts(), list[str](), Skipped(), 0
-    for file, reason in _files(path) if is_local else [(path, "")]:
+
+    def counted(rows: Iterable[Any]) -> Iterator[Any]:
+        nonlocal chats
+        for row in rows:
+            chats += is_chat(row)
+            yield row
+
+    for file, reason in files_under(path) if is_local else [(path, "")]:
         name = os.fsencode(file).decode("utf-8", "replace")  # file names can be any bytes
-        has_rows, found = file.suffix.lower() in ROWS or not is_local, 0
+        found = 0
         try:
-            documents = documents_in(file) if is_local else row_documents(dataset_rows(str(path)))
+            if is_local and file.suffix.lower() not in ROWS:
+                documents = documents_in(file)
+            else:
+                documents = row_documents(counted(rows_of(file) if is_local else dataset_rows(str(path))))
             for text in () if reason else documents:
                 texts.add(text, len(sources))
                 found += 1
-                chats += has_rows and TURNS.search(text) is not None
         except RecoverError:
             raise
         except Exception as error:  # parsers fail in many ways on broken files
@@ -83,47 +101,6 @@ def _refuse_empty(path: Path, skipped: Skipped) -> NoReturn:
     reasons = f" ({reasons})" if reasons else ""
     formats = ", ".join(sorted(READERS))
     raise RecoverError(f"There is no readable document in {path}{reasons}. Supported formats are {formats}.")
-
-
-def readable_files(folder: Path) -> list[Path]:
-    return [file for file, reason in _files(folder) if not reason and file.suffix.lower() in READERS]
-
-
-def _files(path: Path) -> Iterable[tuple[Path, str]]:
-    """Each file, and the reason why it cannot be read, or ""."""
-    root = path.resolve()
-    return _walk(root, root) if root.is_dir() else [(root, "" if root.is_file() else "not a regular file")]
-
-
-def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield (file, reason why it cannot be read, or ""), sorted by name, folder by folder.
-
-    Hidden files and folders (.git, .venv, .recover) are skipped: they are not documents."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        yield folder, f"cannot be listed: {error.strerror or error}"
-        return
-    for entry in entries:
-        path = folder / entry.name
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(path, root)
-        else:
-            yield path, _unreadable_reason(path, root)
-
-
-def _unreadable_reason(path: Path, root: Path) -> str:
-    try:
-        target = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # RuntimeError: links in a circle
-        return "a broken link"
-    if not target.is_relative_to(root):
-        return "a link to a file outside the folder"
-    if target.is_dir():
-        return "a link to a folder; folders are read only where they are"
-    return "" if target.is_file() else "not a regular file"
 
 
 def is_hub_id(reference: str) -> bool:

@@ -234,8 +234,11 @@ def rows_of(file: Path) -> Iterator[Any]:
     """The rows that can be read; at the end Unreadable if there are others."""
     suffix = file.suffix.lower()
     if suffix == ".parquet":
-        return parquet_rows(file)
-    return json_rows(file) if suffix == ".json" and not _has_object_lines(file) else json_line_rows(file)
+        yield from parquet_rows(file)
+    elif suffix == ".json" and not _has_object_lines(file):
+        yield from json_rows(file)
+    else:
+        yield from json_line_rows(file)
 
 
 def _has_object_lines(file: Path) -> bool:

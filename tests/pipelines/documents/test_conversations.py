@@ -258,12 +258,11 @@ def test_a_folder_of_training_files_alone_is_read_as_they_are(tmp_path: Path, ca
 
 def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "notes.md").write_text("messages: [{}]")
-    (tmp_path / "texts.jsonl").write_text(json.dumps(FORMATS["messages"] | {"text": "one"}))
-    assert len(read_corpus(tmp_path).texts) == 2
+    texts = [FORMATS["messages"] | {"text": "one"}, {"question": "Q?", "note": "no answer"}]
+    (tmp_path / "texts.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    assert len(read_corpus(tmp_path).texts) == 3
     assert not caplog.text
-    (tmp_path / "chats.jsonl").write_text(
-        "\n".join(json.dumps({"id": 1} | FORMATS[n]) for n in ("messages", "sharegpt"))
-    )
-    assert len(read_corpus(tmp_path).texts) == 4
-    assert "2 rows in" in caplog.text
+    (tmp_path / "chats.jsonl").write_text("\n".join(json.dumps({"id": n} | row) for n, row in FORMATS.items()))
+    assert len(read_corpus(tmp_path).texts) == 3 + len(FORMATS)
+    assert f"{len(FORMATS)} rows in" in caplog.text
     assert "name their file as --conversations (of check and repair" in caplog.text

@@ -45,11 +45,13 @@ def test_unreadable_files_are_listed_and_never_fatal(tmp_path: Path) -> None:
     (docs / ".git").mkdir()
     (docs / ".git" / "config.txt").write_text("hidden")
     os.mkfifo(docs / "pipe.txt")
+    os.mkfifo(docs / "pipe.json")
     corpus = read_corpus(docs)
     assert list(corpus.texts) == ["good", "kept"]
     reasons = {path.name: reason for path, reason in corpus.skipped}
     assert set(reasons) == {
-        *("empty.txt", "broken.txt", "binary.txt", "picture.png", "fake.docx", "fake.pdf", "half.jsonl", "pipe.txt")
+        *("empty.txt", "broken.txt", "binary.txt", "picture.png", "fake.docx", "fake.pdf", "half.jsonl", "pipe.txt"),
+        "pipe.json",
     }
     assert "the first is line 2 (what could be read is included)" in reasons["half.jsonl"]
     assert "UTF-8" in reasons["broken.txt"]
