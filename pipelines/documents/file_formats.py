@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 Reader = Callable[[Path], Iterator[str]]
 
@@ -278,20 +278,33 @@ def _says_more(value: Any) -> bool:
 
 
 def json_line_rows(file: Path) -> Iterator[Any]:
-    """Skip lines that are not JSON, and report them by raising Unreadable at the end."""
-    invalid: list[int] = []
+    """Skip lines that cannot be read, and report them by raising Unreadable at the end."""
+    not_json, too_long, number = "not JSON", f"over {MAX_LINE_BYTES >> 20} MB", 0
+    unread: dict[str, list[int]] = {not_json: [], too_long: []}
     with file.open("rb") as raw:
-        for number, line in enumerate(iter(lambda: raw.readline(MAX_LINE_BYTES), b""), start=1):
+        if raw.read(2) in UTF16_BYTE_ORDER_MARKS:
+            raise Unreadable(NOT_UTF8)
+        raw.seek(0)
+        for number, line in enumerate(_lines(raw), start=1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line.decode("utf-8-sig"))
             except (ValueError, RecursionError):
-                invalid.append(number)
+                unread[too_long if len(line) == MAX_LINE_BYTES else not_json].append(number)
             else:
                 yield row
-    if invalid:
-        raise Unreadable(f"{len(invalid)} of {number} lines are not JSON; the first is line {invalid[0]}")
+    reasons = [f"{len(n)} of {number} lines are {what}; the first is line {n[0]}" for what, n in unread.items() if n]
+    if reasons:
+        raise Unreadable("; ".join(reasons))
+
+
+def _lines(raw: BinaryIO) -> Iterator[bytes]:
+    """Each line; of one that is too long only the beginning."""
+    while line := raw.readline(MAX_LINE_BYTES):
+        yield line
+        while len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+            line = raw.readline(MAX_LINE_BYTES)
 
 
 def parquet_rows(file: Path) -> Iterator[Any]:

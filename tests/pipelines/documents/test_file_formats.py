@@ -229,6 +229,23 @@ def test_json_lines_in_a_json_file_are_read(tmp_path: Path) -> None:
     assert corpus.skipped[0][1].startswith("not valid JSON")
 
 
+def test_lines_that_are_too_long_and_utf_16_are_called_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_formats, "MAX_LINE_BYTES", 1 << 20)
+    short, exact = '{"text": "short"}', json.dumps({"text": "x" * ((1 << 20) - 12)})
+    (tmp_path / "a.jsonl").write_text("\n".join([json.dumps({"text": "x" * (5 << 19)}), "{", short, exact]))
+    read = documents_in(tmp_path / "a.jsonl")
+    assert next(read) == "short"
+    with pytest.raises(
+        Unreadable, match=r"^1 of 4 lines are not JSON; the first is line 2; 1 of 4 lines are over 1 MB;"
+    ):
+        list(read)
+    (tmp_path / "a.jsonl").write_bytes(f"{short}\n{short}".encode("utf-16"))
+    with pytest.raises(Unreadable, match=r"^not UTF-8 text; save it as UTF-8$"):
+        list(documents_in(tmp_path / "a.jsonl"))
+
+
 DATA: list[dict[str, Any]] = [{"text": "One."}, {"text": "Two."}]
 
 
