@@ -17,7 +17,7 @@ from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
 from evals.suites.training_texts import CONVERSATION_WINDOW, Conversation, encode_conversation
-from pipelines.documents.conversations import read_training_file, read_training_files, warn_of_unread_tools
+from pipelines.documents.conversations import GIVE_CONVERSATIONS, read_training_files, warn_of_unread_tools
 from pipelines.documents.corpus import (
     Corpus,
     check_questions_apart,
@@ -113,22 +113,23 @@ def check_request(
     return resolved, teacher, corpus, conversations
 
 
-def _read_conversations(file: Path, chat: Chat) -> list[Conversation]:
+def _read_conversations(path: Path, chat: Chat) -> list[Conversation]:
     """Each once. Raises where none has an answer that can be learned."""
-    if not file.exists():
-        raise RecoverError(f"There is no file {file}. Give --conversations a file of conversations.")
-    conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_file(file)}.values())
-    _check_rendered(file, conversations, chat)
+    if not path.exists():
+        raise RecoverError(f"There is no file or folder {path}. {GIVE_CONVERSATIONS}")
+    conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_files(path)}.values())
+    if not conversations:
+        raise RecoverError(f"{path} is no file of conversations, nor a folder of nothing else. {GIVE_CONVERSATIONS}")
+    _check_rendered(path, conversations, chat)
     warn_of_unread_tools(conversations, chat)
     return conversations
 
 
-def _check_rendered(file: Path, conversations: Sequence[Conversation], chat: Chat) -> None:
+def _check_rendered(path: Path, conversations: Sequence[Conversation], chat: Chat) -> None:
     if not any(_has_answer(conversation, chat) for conversation in conversations):
         raise RecoverError(
-            f"{file} has no conversation with an answer that the chat template can render, within its first "
-            f"{CONVERSATION_WINDOW:,} tokens. Give JSON, JSON lines or Parquet with messages, ShareGPT's "
-            "conversations, or a prompt and its answer in each row."
+            f"{path} has no conversation with an answer that the chat template can render, within its first "
+            f"{CONVERSATION_WINDOW:,} tokens. {GIVE_CONVERSATIONS}"
         )
 
 

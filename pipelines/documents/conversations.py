@@ -35,6 +35,9 @@ ROLES |= dict.fromkeys(("observation", "function", "tool_response"), "tool")
 ROLES |= {role: role for role in ("system", "user", "assistant", "tool")}
 MAX_ROWS = 200_000  # that are read
 FIRST = 20  # rows that show whether a file has conversations, or conversations that show what a template leaves out
+GIVE_CONVERSATIONS = (
+    "Give JSON, JSON lines or Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
+)
 INVALID = 'no valid "messages". Write a list of {"role": …, "content": …}.'
 
 
@@ -141,8 +144,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             return []  # it is none of the formats
     if left_out and not conversations and not are_texts:
         raise RecoverError(
-            f"No row of {path} holds a conversation with an answer that can be learned. Give JSON, JSON lines or "
-            "Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
+            f"No row of {path} holds a conversation with an answer that can be learned. {GIVE_CONVERSATIONS}"
         )
     if unread and conversations:
         log.warning(f"Read only a part of {path}: {unread[0]}")

@@ -183,6 +183,22 @@ def test_conversations_without_an_answer_that_fits_create_no_project(tmp_path: P
     assert not (tmp_path / ".recover").exists()
 
 
+def test_a_folder_of_conversations_is_learned_and_other_files_are_called_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("chats").mkdir()
+    for name in ("a.jsonl", "b.json"):
+        (Path("chats") / name).write_text(json.dumps({"prompt": f"What is {name}?", "answer": "A file."}))
+    command = ("midtrain", "--dry-run", "--json", "--conversations")
+    assert data_of(recover(*command, "chats"))["conversations"] == 2
+    Path("chats.csv").write_text("prompt,answer\nHi,Hello\n")
+    (Path("chats") / "notes.md").write_text("A note.")
+    for path in ("chats", "chats.csv"):
+        refused = recover(*command, path)
+        assert (refused.exit_code, f"{path} is no file of conversations, nor a folder" in refused.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(("rows", "every"), [(1, 1), (299, 1), (301, 1), (599, 1), (5000, 10), (25, 10)])
 def test_a_sample_of_conversations_reaches_over_all_of_them(rows: int, every: int) -> None:
     chat = load_chat(str(BASE))
