@@ -102,10 +102,8 @@ def check_request(
     conversations = _read_conversations(request.conversations, chat) if request.conversations else []
     _warn_of_learned_questions(request.questions, conversations)
     corpus = read_corpus(request.docs) if request.docs else None
-    for path, reason in corpus.skipped[:10] if corpus else ():
-        log.info(f"Skipped {path}: {reason}")
-    if corpus and len(corpus.skipped) > 10:
-        log.info(f"Skipped {len(corpus.skipped) - 10} more files")
+    for line in corpus.skipped_lines() if corpus else ():
+        log.info(line)
     if corpus and recipe(settings.midtrain.recipe).context:
         passages = passages_in(corpus.texts)  # raises where there are none, as the next line does for one alone
         if settings.distill.shuffle_contexts:

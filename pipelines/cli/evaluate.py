@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from pipelines.documents.corpus import Corpus
     from pipelines.project.project import Project
 
-
-MAX_LINES = 10  # of a list
-
 suite = click.option(
     "--suite",
     type=click.Choice(["behaviour", "knowledge", "retention", "all", *BENCHMARKS]),
@@ -162,7 +159,7 @@ def documents(project: Path | None, docs: Path, base: str | None) -> CommandResu
     corpus = read_corpus(docs)
     opened = Project.open(project, base)
     summary = _summary(corpus, opened, find_root(project))
-    return CommandResult(summary, _summary_lines(summary))
+    return CommandResult(summary, _summary_lines(summary, corpus))
 
 
 def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]:
@@ -195,19 +192,20 @@ def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]
     }
 
 
-def _summary_lines(summary: dict[str, Any]) -> list[str]:
-    skipped, separator = summary["skipped"], summary["separator"]
+def _summary_lines(summary: dict[str, Any], corpus: "Corpus") -> list[str]:
+    from pipelines.documents.corpus import number_of
+
+    separator, copies = summary["separator"], summary["copies"]
     lines = [
-        f"{summary['documents']:,} documents in {summary['files']:,} files: {summary['tokens']:,} tokens of "
-        f"{summary['base']}",
-        f"Left out: {summary['copies']:,} copies; {len(skipped):,} files not read",
+        f"{number_of(summary['documents'], 'document')} in {number_of(summary['files'], 'file')}: "
+        f"{number_of(summary['tokens'], 'token')} of {summary['base']}",
+        f"Left out: {copies:,} {'copy' if copies == 1 else 'copies'}; {number_of(corpus.unread, 'file')} not read",
+        *(f"  {line}" for line in corpus.skipped_lines()),
     ]
-    lines += [f"  {entry['file']}: {entry['reason']}" for entry in skipped[:MAX_LINES]]
-    lines += [f"  and {len(skipped) - MAX_LINES:,} more"] if len(skipped) > MAX_LINES else []
     others = _names([token for token in summary["separator_candidates"] if token != separator])
     measured = f", unless mid-training finds the corpus likelier after {others}" if others else ""
     lines += [f"A document ends with {_names([separator])}{measured}; a reply with {_names(summary['stop_tokens'])}"]
-    return [*lines, f"Mid-training would take {summary['steps']:,} steps"]
+    return [*lines, f"Mid-training would take {number_of(summary['steps'], 'step')}"]
 
 
 def _names(tokens: list[dict[str, Any]]) -> str:

@@ -5,6 +5,7 @@ stored by its hash, to resume a run and for the mix of later cycles, whatever be
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 from evals.downloads import is_hub_offline, is_hub_reachable
 from pipelines.documents.conversations import is_chat
 from pipelines.documents.file_formats import (
+    OTHER_FORMAT,
     READERS,
     ROWS,
     Unreadable,
@@ -30,6 +32,8 @@ from recovery.errors import RecoverError, first_line, hub_problem
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<split>\w+))?")
 
 SAMPLE_CHARACTERS = 8_192  # of a document, to measure its recall by
+PARTLY = " (what could be read is included)"
+MAX_LINES = 10  # of files that could not be read
 Skipped = list[tuple[Path, str]]  # (file, reason)
 
 
@@ -45,8 +49,32 @@ class Corpus:
     def hash(self) -> str:
         return self.texts.hash
 
+    @property
+    def unread(self) -> int:
+        """How many files were skipped as a whole."""
+        return sum(not reason.endswith(PARTLY) for _, reason in self.skipped)
+
+    def skipped_lines(self) -> list[str]:
+        """What could not be read, then what not to its end, and the files of other formats in one line."""
+        root, lines = self.path.resolve(), list[str]()
+        for file, reason in sorted(self.skipped, key=lambda entry: entry[1].endswith(PARTLY)):
+            verb = "Read a part of" if reason.endswith(PARTLY) else "Skipped"
+            name = file.relative_to(root) if root in file.parents else file
+            lines += [f"{verb} {name}: {reason.removesuffix(PARTLY)}"] if reason != OTHER_FORMAT else []
+        if (more := len(lines) - MAX_LINES) > 0:
+            lines[MAX_LINES:] = [f"And {number_of(more, 'more file')}"]
+        others = Counter(file.suffix.lower() or "no suffix" for file, reason in self.skipped if reason == OTHER_FORMAT)
+        if others:
+            suffixes = ", ".join(f"{suffix} {count:,}" for suffix, count in others.most_common(MAX_LINES))
+            lines.append(f"Skipped {number_of(others.total(), 'file')} of other formats: {suffixes}")
+        return lines
+
     def source(self, number: int) -> str:
         return self.sources[self.texts.sources[number]]
+
+
+def number_of(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def refuse_missing(path: Path) -> None:
@@ -81,23 +109,23 @@ def read_corpus(path: Path) -> Corpus:
         except Exception as error:  # parsers fail in many ways on broken files
             reason = str(error) if isinstance(error, Unreadable) else f"unreadable: {first_line(error)[:200]}"
         if reason or not found:
-            partly = " (what could be read is included)" if found else ""
-            skipped.append((Path(name), (reason or "empty") + partly))
+            skipped.append((Path(name), (reason or "empty") + PARTLY * (found > 0)))
         if found:
             sources.append(name)
     if not texts:
         _refuse_empty(path, skipped)
     if chats:
         log.warning(
-            f"{chats:,} rows in {path} look like conversations, and are read as plain text. To learn them as "
-            "chats, name their file as --conversations (of check and repair: as --docs)"
+            f"Read as plain text {number_of(chats, 'row')} of conversations in {path}. To learn them as chats, name "
+            "their file as --conversations (of check and repair: as --docs)"
         )
     texts.flush()
     return Corpus(path, texts, len(set(texts.sources)), skipped, sources)
 
 
 def _refuse_empty(path: Path, skipped: Skipped) -> NoReturn:
-    reasons = "; ".join(f"{file.name}: {reason}" for file, reason in skipped[:3])
+    first = sorted(skipped, key=lambda entry: entry[1] == OTHER_FORMAT)[:3]
+    reasons = "; ".join(f"{file.name}: {reason}" for file, reason in first)
     reasons = f" ({reasons})" if reasons else ""
     formats = ", ".join(sorted(READERS))
     raise RecoverError(f"There is no readable document in {path}{reasons}. Supported formats are {formats}.")

@@ -31,6 +31,7 @@ MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
 MAX_LINE_BYTES = 16 << 20
 UTF16_BYTE_ORDER_MARKS = {b"\xff\xfe", b"\xfe\xff"}
+OTHER_FORMAT = "not a supported format"
 NOT_UTF8 = "not UTF-8 text; save it as UTF-8"
 
 for library in ("bs4", "pypdf"):  # they warn about every irregularity that they can handle
@@ -346,6 +347,5 @@ def has_content(value: Any) -> bool:
 def documents_in(file: Path) -> Iterator[str]:
     reader = READERS.get(file.suffix.lower())
     if reader is None:
-        formats = ", ".join(sorted({suffix.removeprefix(".") for suffix in READERS}))
-        raise Unreadable(f"not a supported format ({formats})")
+        raise Unreadable(OTHER_FORMAT)
     yield from reader(file)

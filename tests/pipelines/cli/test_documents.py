@@ -29,7 +29,7 @@ def test_documents_are_summarised_and_no_project_is_created(docs: Path, tmp_path
     text = recover("documents", str(docs))
     assert text.exit_code == 0
     assert "12 documents in 12 files" in text.stdout
-    assert "picture.png: not a supported format" in text.stdout
+    assert "Left out: 1 copy; 1 file not read\n  Skipped 1 file of other formats: .png 1\n" in text.stdout
     assert not (tmp_path / ".recover").exists()
 
 

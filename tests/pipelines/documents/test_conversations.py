@@ -264,5 +264,5 @@ def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.L
     assert not caplog.text
     (tmp_path / "chats.jsonl").write_text("\n".join(json.dumps({"id": n} | row) for n, row in FORMATS.items()))
     assert len(read_corpus(tmp_path).texts) == 3 + len(FORMATS)
-    assert f"{len(FORMATS)} rows in" in caplog.text
+    assert f"Read as plain text {len(FORMATS)} rows of conversations in" in caplog.text
     assert "name their file as --conversations (of check and repair" in caplog.text

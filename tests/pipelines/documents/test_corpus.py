@@ -5,6 +5,7 @@ import pytest
 
 from evals.suites.training_texts import read_passages
 from pipelines.documents.corpus import (
+    MAX_LINES,
     SAMPLE_CHARACTERS,
     load_snapshots,
     read_corpus,
@@ -55,6 +56,22 @@ def test_unreadable_files_are_listed_and_never_fatal(tmp_path: Path) -> None:
     }
     assert "the first is line 2 (what could be read is included)" in reasons["half.jsonl"]
     assert "UTF-8" in reasons["broken.txt"]
+
+
+def test_files_that_cannot_be_read_are_named_before_those_of_other_formats(tmp_path: Path) -> None:
+    (tmp_path / "half.jsonl").write_text('{"text": "kept"}\n{"text": \n')
+    for name in ("a.py", "b.py", "c.png", "LICENSE"):
+        (tmp_path / name).write_text("code")
+    for number in range(MAX_LINES):
+        (tmp_path / f"{number:02}.txt").write_bytes(b"Caf\xe9")
+    corpus = read_corpus(tmp_path)
+    *unread, more, others = corpus.skipped_lines()
+    assert unread == [f"Skipped {number:02}.txt: not UTF-8 text; save it as UTF-8" for number in range(MAX_LINES)]
+    assert (more, others) == ("And 1 more file", "Skipped 4 files of other formats: .py 2, no suffix 1, .png 1")
+    assert corpus.unread == len(corpus.skipped) - 1
+    (tmp_path / "00.txt").unlink()
+    line = "Read a part of half.jsonl: 1 of 2 lines are not JSON; the first is line 2"
+    assert read_corpus(tmp_path).skipped_lines()[-2:] == [line, others]
 
 
 def test_links_out_of_the_folder_and_circular_links_are_skipped(tmp_path: Path) -> None:
@@ -156,5 +173,10 @@ def test_a_sample_is_evenly_spaced_and_written_once(tmp_path: Path) -> None:
 def test_where_no_document_can_be_read_the_reasons_are_said(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"Caf\xe9 is good.")
     (tmp_path / "empty.md").write_text("")
-    with pytest.raises(RecoverError, match=r"\(empty.md: empty; latin.txt: not UTF-8 text.*\)\. Supported formats"):
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("code")
+    with pytest.raises(
+        RecoverError,
+        match=r"\(empty.md: empty; latin.txt: not UTF-8 text.*; a.py: not a supported format\)\. Supported formats",
+    ):
         read_corpus(tmp_path)
