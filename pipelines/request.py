@@ -59,7 +59,7 @@ class Request:
     )
     conversations: Path | None = option(
         READ,
-        "A file of conversations (Alpaca, ShareGPT, messages), of which the assistant's turns are learned; beside "
+        "A file or folder of conversations (Alpaca, ShareGPT, messages), whose assistant's turns are learned; beside "
         "--docs, or alone.",
     )
     student: str | None = option(

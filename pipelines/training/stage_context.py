@@ -315,7 +315,7 @@ class Stage:
         return load_snapshots(self.project.home, [past.corpus for past in self.past_cycles()])
 
     def past_cycles(self) -> list[PastCycle]:
-        start = self.project.reader.checkpoint(self.job.start or 0)  # its weights are not read
+        start = self.project.reader.checkpoint(self.job.start) if self.job.start else None  # its weights are not read
         return past_cycles(self.project, start) if start else []
 
     def checkpoint(self, id: int | None) -> Checkpoint:
