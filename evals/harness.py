@@ -238,7 +238,8 @@ class HarnessModel(TemplateLM):
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
         longest = self._window() + 1  # the last token is not read; as lm-eval, what is before them is left out
-        pairs = [(before[max(0, len(before) + len(after) - longest) :], after) for _, before, after in requests]
+        rooms = [max(1, longest - len(after)) for _, _, after in requests]
+        pairs = [(before[-room:], after) for room, (_, before, after) in zip(rooms, requests, strict=True)]
         are_greedy = self._greedy(pairs) if self.greedy else [False] * len(pairs)
         return list(zip(self._sums(pairs), are_greedy, strict=True))
 

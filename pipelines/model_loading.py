@@ -90,13 +90,16 @@ def open_subject(path: str, engine: EngineName) -> Iterator[Subject]:
         yield Subject(opened, model.chat)
 
 
-def check_servers(base: str, engine: EngineName, rank: int, of_teacher: str | None) -> None:
-    """Raise unless each answers and has the base's tokenizer; where none answers, the sentence says how to start it.
-    Nor may vLLM be missing where it is to generate on this machine."""
+def check_engine(engine: EngineName) -> None:
+    """Raise unless the library that is to generate on this machine is installed."""
     if engine == "vllm" and find_spec("vllm") is None:
         raise RecoverError(
             "vLLM is not installed. Run pip install 'recover[vllm]', or generate with --engine transformers."
         )
+
+
+def check_servers(base: str, engine: EngineName, rank: int, of_teacher: str | None) -> None:
+    """Raise unless each answers and has the base's tokenizer; where none answers, the sentence says how to start it."""
     engines = parse_addresses(engine) if is_address(engine) else []
     if engines and not rank:
         raise RecoverError(

@@ -29,7 +29,7 @@ from pipelines.documents.corpus import (
 from pipelines.evaluation.evaluation_plan import EvalPlan, midtrainings
 from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
-from pipelines.model_loading import check_servers
+from pipelines.model_loading import check_engine, check_servers
 from pipelines.project.locations import FIXED, relocate
 from pipelines.project.project import Project, weights_hash
 from pipelines.project.runs import last_time, past_cycles
@@ -88,6 +88,7 @@ def check_request(
         )
     recipe_inputs.check_processes(request.processes or 1, settings, teacher)
     check_logger(settings.report_to)
+    check_engine(settings.engine)
     if request.midtrains:
         start = project.path_of("current")
     else:
@@ -195,8 +196,7 @@ def prepare_job(
     corpus = save_snapshot(project.home, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
-    elif plan.questions is None and len(conversations) > 1:
-        sample = _evenly(conversations, load_chat(project.base), HELD_OUT)
+    elif plan.questions is None and (sample := _held_out(conversations, load_chat(project.base))):
         plan = replace(plan, passages=_store(project, sample, "sample"))
         log.info(
             f"{len(sample)} of {len(conversations):,} conversations are held out: how likely their answers are shows "
@@ -388,6 +388,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         _check_rendered(request.docs, conversations, chat)
     _warn_of_learned_questions(request.questions, conversations)
     documents = read_corpus(request.docs) if request.docs and not conversations else None
+    check_engine(settings.engine)
     check_servers(project.base, settings.engine, saved_rank(path), None)
     for note in about.notes(project.base_name):
         log.warning(note)
@@ -467,6 +468,12 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
         ends = sorted({missing_end, *(id for id in generation_ends(model) if id < known)})
         save_generation_ends(model, ends, folder)
     return str(folder)
+
+
+def _held_out(conversations: Sequence[Conversation], chat: Chat) -> Sequence[Conversation]:
+    """None where too few have an answer to learn from the others."""
+    sample = _evenly(conversations, chat, HELD_OUT)
+    return sample if any(_has_answer(c, chat) for c in conversations if c not in sample) else []
 
 
 def _evenly(conversations: Sequence[Conversation], chat: Chat, every: int = 1) -> Sequence[Conversation]:

@@ -56,7 +56,7 @@ def test_the_images_have_every_package() -> None:
 def test_commands_without_a_model_import_no_heavy_library(arguments: list[str], heavy: set[str]) -> None:
     """Otherwise every Tab and every `recover status` would take seconds."""
     command = [sys.executable, "-X", "importtime", "-m", "pipelines.cli", *arguments]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in result.stderr.splitlines()}
     assert "click" in loaded
     assert not loaded & heavy

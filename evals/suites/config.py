@@ -49,8 +49,8 @@ def load_suites(base: str | Path) -> dict[str, str]:
         if repeated := [name for name, count in names.items() if count > 1]:
             raise RecoverError(
                 f"The suite {suite} of {folder / 'recover.json'} has two tasks of the name {repeated[0]}, so their "
-                "scores would be mixed up. Rename the file, or drop one; lab has ifeval and refusals, of retention "
-                "arithmetic and own_world."
+                "scores would be mixed up. Rename the file, or drop one; lab stands for ifeval and refusals, or in "
+                "retention for arithmetic and own_world."
             )
     if files and "," in str(folder):
         raise RecoverError(

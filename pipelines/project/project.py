@@ -327,7 +327,7 @@ class Project:
         folder = relocate(self.home, Path(checkpoint.path))
         if checkpoint.hash is None:
             return checkpoint.replaced(path=str(folder)) if folder.parent.name == FIXED else checkpoint
-        if folder.is_dir() and folder.resolve().is_relative_to(self.home.resolve()):  # a copy reads not the original's
+        if folder.is_dir() and folder.is_relative_to(self.home):  # a copy reads not the original's
             return checkpoint.replaced(path=str(folder))
         cycles = self.reader.cycles(checkpoint.project_id)
         cycle = next((c for c in cycles if c.number == checkpoint.cycle), None)

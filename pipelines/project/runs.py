@@ -175,7 +175,7 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
             continue
         end = cycle.recovered.checkpoint_id if cycle.recovered.checkpoint_id in distilled else distilled[-1]
         questions = relocate(project.home, Path(inputs.questions)) if inputs.questions else None
-        knowledge = stages[end].scores.get("knowledge")
+        knowledge = stages[end].scores.get("knowledge") or cycle.recovered.scores.get("knowledge")
         score = (knowledge.value if knowledge else None) or 0.0  # 0 if only bits per byte were measured
         evaluation = knowledge.evaluation if knowledge else None
         past.append(PastCycle(cycle.number, end, inputs.corpus, questions, score, evaluation))

@@ -16,11 +16,13 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from db import RecordError
 from db.tables import RunInputs
 from db.tracker import RunEnd
 from evals.suites import lab
 from pipelines.log import log
 from pipelines.project.project import Project
+from pipelines.training.training_run import RECORD_PAUSE
 from pipelines.watch import readings as take
 from pipelines.watch.readings import (
     InstructionReadings,
@@ -163,11 +165,8 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             if self._reads and self._rows:
                 self.budget.add_step(seconds)
                 self._read(self._rows, state, control)
-            if self._reads and self._record:
-                with self.budget.timed():
-                    self._record.ask()
         if self.stop or self._folder is not None:
-            is_cancelled = self._record is not None and self._record.is_cancelled
+            is_cancelled = self._record is not None and self._record.ask()
             ends = torch.tensor([float(is_cancelled or (self.stop and self.warning is not None))], device=args.device)
             if self.trainer.accelerator.gather(ends).any():  # on any process
                 control.should_training_stop = True
@@ -283,12 +282,17 @@ class Record:
         project = Project.open(folder, None if Project.exists(folder) else base)
         if not same_model(project.base, base):
             raise RecoverError(f"the project in {folder} has the base {project.base_name}, not {base}")
-        self.tracker, self.reader, self.is_cancelled = project.tracker, project.reader, False
+        self.tracker, self.reader, self.is_cancelled, self._ask_again = project.tracker, project.reader, False, 0.0
         self.run = self.tracker.start_run(project.id, "midtrain", steps=steps, inputs=RunInputs(stage="watched"))
 
-    def ask(self) -> None:
+    def ask(self) -> bool:
         """Whether the run was requested to stop (`recover cancel`, or the button of the dashboard)."""
-        self.is_cancelled = self.reader.cancel_requested(self.run)
+        if time.monotonic() >= self._ask_again:
+            try:
+                self.is_cancelled = self.reader.cancel_requested(self.run)
+            except RecordError:  # the database is away: training goes on, and does not wait for it at every step
+                self._ask_again = time.monotonic() + RECORD_PAUSE
+        return self.is_cancelled
 
 
 def obstacle(trainer: Any, chat: Chat, step: int) -> str | None:

@@ -170,7 +170,7 @@ class HttpEngine:
         return limit - len(tokens)
 
     def _generation(self, server: Server, choice: dict[str, Any], with_logprobs: bool) -> Generation:
-        tokens, scores = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs", [])
+        tokens, scores = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs") or []
         if not isinstance(tokens, list) or (with_logprobs and len(scores) != len(tokens)):
             raise RecoverError(
                 f"The server {server.address} leaves out token ids or their log-probs. Use vLLM 0.32 or later."

@@ -77,7 +77,6 @@ def test_after_a_promotion_the_error_names_the_reference_to_begin_again_from(res
 
 @pytest.mark.release
 def test_without_the_midtrained_weights_there_is_nothing_to_try_again(tmp_path: Path) -> None:
-    """In a project of its own: a copy of the damaged one would find the weights of the other."""
     make_world(77, size="quick").write(tmp_path / "corpus")
     docs, short = tmp_path / "corpus/docs", set_options("midtrain.max_steps=3", "midtrain.rows=4")
     mix = ["--mix", "documents"]

@@ -9,7 +9,15 @@ import pytest
 from db.tables import RunInputs
 from pipelines.documents.corpus import read_corpus
 from pipelines.job import store_file, store_prompts
-from pipelines.prepare_job import _evenly, _fixed_copy, eval_plan, prepare_job, prepare_repair, teachers_in_memory
+from pipelines.prepare_job import (
+    _evenly,
+    _fixed_copy,
+    _held_out,
+    eval_plan,
+    prepare_job,
+    prepare_repair,
+    teachers_in_memory,
+)
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -216,8 +224,10 @@ def conversation(answer: str) -> dict[str, Any]:
 
 def test_what_is_held_out_can_be_scored() -> None:
     conversations = [conversation("") if i % 10 else conversation(f"Until {i}.") for i in range(3, 43)]
-    sample = _evenly(conversations, load_chat(str(BASE)), 10)
-    assert sample == [conversation(f"Until {i}.") for i in (10, 20, 30, 40)]
+    chat = load_chat(str(BASE))
+    assert _held_out(conversations, chat) == [], "none would be left to learn from"
+    more = [*conversations, conversation("From nine.")]
+    assert _held_out(more, chat) == [conversation(f"Until {i}.") for i in (10, 20, 30, 40)]
 
 
 def test_a_copy_that_the_project_has_can_be_named(project: Project, tmp_path: Path) -> None:
