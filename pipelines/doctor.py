@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pipelines.project.locations import find_root
+from pipelines.project.locations import find_root, resolve_base
 
 LARGE_MODEL_BYTES = 20e9  # a model of 8 billion parameters from the hub
 SMALL_MODEL_BYTES = 0.2e9  # a cycle of the built-in model
@@ -38,6 +38,7 @@ def examine(folder: Path | None) -> list[Finding]:
         "gpu": _gpu,
         "vllm": _vllm,
         "disk": partial(_disk, project),
+        "settings": partial(_settings, project),
         "record": partial(_record, project),
         "punkt": _punkt,
         "hub": _hub,
@@ -107,6 +108,17 @@ def _disk(project: Path) -> Finding:
     impact = "large models do not fit" if usable else "checkpoints cannot be written"
     fix = "free disk space, or use another disk with --project DIR"
     return Finding("disk", writable and free >= LARGE_MODEL_BYTES, detail, impact, fix, required=not usable)
+
+
+def _settings(project: Path) -> Finding:
+    from recovery.errors import RecoverError
+
+    file = project / "recover.toml"
+    try:
+        resolve_base(project)
+    except RecoverError as error:
+        return Finding("settings", False, str(error), "every command refuses them", f"correct {file}", required=True)
+    return Finding("settings", True, f"{file} can be read" if file.is_file() else "the defaults")
 
 
 def _record(project: Path) -> Finding:

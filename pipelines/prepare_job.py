@@ -26,6 +26,7 @@ from pipelines.documents.corpus import (
     sample_passages,
     save_snapshot,
 )
+from pipelines.documents.tokenization import estimated_tokens
 from pipelines.evaluation.evaluation_plan import EvalPlan, midtrainings
 from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
@@ -34,6 +35,7 @@ from pipelines.project.locations import FIXED, relocate
 from pipelines.project.project import Project, weights_hash
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import READ, Request
+from pipelines.settings.defaults import midtraining_steps, warn_of_few_steps
 from pipelines.settings.resolve import Resolved, change_recipe, differences, resolve_settings
 from pipelines.settings.schema import Dials, Settings
 from pipelines.storage import JsonLines, content_hash
@@ -118,7 +120,7 @@ def _read_conversations(path: Path, chat: Chat) -> list[Conversation]:
         raise RecoverError(f"There is no file or folder {path}. {GIVE_CONVERSATIONS}")
     conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_files(path)}.values())
     if not conversations:
-        raise RecoverError(f"{path} is no file of conversations, nor a folder of nothing else. {GIVE_CONVERSATIONS}")
+        raise RecoverError(f"{path} has no conversations, or files of other kinds beside them. {GIVE_CONVERSATIONS}")
     _check_rendered(path, conversations, chat)
     warn_of_unread_tools(conversations, chat)
     return conversations
@@ -159,6 +161,11 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         name: {"value": value, "default": getattr(own_dials, name)}
         for name, value in recipe_inputs.chosen_recipe(settings.distill).dials.items()
     }
+    steps = None
+    if corpus and not conversations and not recipe(settings.midtrain.recipe).context:
+        tokens = estimated_tokens(corpus.texts, load_chat(project.base).tokenizer) + len(corpus.texts)
+        steps = midtraining_steps(settings.midtrain, tokens)
+        warn_of_few_steps(settings.midtrain, steps)
     return {
         "command": request.command,
         "base": project.base_name,
@@ -167,6 +174,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "characters": corpus.texts.characters if corpus else None,
         "conversations": len(conversations) if request.conversations else None,
         "teacher": project.resolve(teacher.checkpoint).reference if isinstance(teacher, Model) else named,
+        "midtrain_steps": steps,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "dials": dials if request.command != "midtrain" else None,
         "settings": settings.model_dump(),
@@ -212,6 +220,7 @@ def prepare_job(
         _store(project, conversations, "conversations") or _conversations_of(project, student),
         start=start.id,
         student=student.id if student else None,
+        weights=project.weights_id(student) if student and student.role == "external" else None,
         current=_current(project),
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
@@ -221,6 +230,16 @@ def prepare_job(
         processes=request.processes or 1,
     )
     return (replace(job, id=job_id) if job_id else job).save(project.home)
+
+
+def check_same_student(project: Project, job: Job) -> None:
+    """Raise if a model from outside was changed since the job began: what was saved and measured is of the former."""
+    student = project.reader.checkpoint(job.student) if job.student and job.weights else None
+    if student and project.weights_id(project.locate(student)) != job.weights:
+        raise RecoverError(
+            f"The model {student.path} was changed since this command began. Restore it, or discard what was done with "
+            "`recover cancel` and run the command again."
+        )
 
 
 def _named_teacher(request: Request, settings: Settings) -> str | None:
@@ -423,7 +442,8 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
     job = replace(
         job,
-        id=_repair_id(project, job, student),
+        id=_repair_id(project, job, weights := project.weights_id(student)),
+        weights=weights,
         model=request.student,
         notes=tuple(about.notes(project.base_name)),
         processes=request.processes or 1,
@@ -433,10 +453,10 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     return Prepared(job, about, path if about.other_template else None)
 
 
-def _repair_id(project: Project, job: Job, student: Checkpoint) -> str:
+def _repair_id(project: Project, job: Job, weights: str) -> str:
     """Of contents and of names inside the project: the same where the project, the model or the documents moved."""
     inputs = job.as_json() | {"id": "", "student": None, "corpus": job.corpus and job.corpus.hash}
-    contents = [project.weights_id(student), project.base_weights_id, inputs]
+    contents = [weights, project.base_weights_id, inputs]
     return content_hash(json.dumps(contents, sort_keys=True, ensure_ascii=False).replace(str(project.home), ""))[:8]
 
 

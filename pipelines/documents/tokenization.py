@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.documents.text_store import Texts
 from pipelines.storage import HASH_DIGITS, ContentCache, open_atomic
 
 BATCH = 64  # texts in one call of the tokenizer
+COUNTED = 2_000  # texts of a corpus whose tokens are counted for an estimate
 
 
 class TokenFile(Sequence[Sequence[int]]):
@@ -53,6 +55,13 @@ def tokenize_documents(texts: Iterable[str], tokenizer: Any, folder: Path, conte
 
 def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
     return sum(len(ids) for ids in _tokenize(texts, tokenizer))
+
+
+def estimated_tokens(texts: Texts, tokenizer: Any) -> int:
+    """Of a large corpus by some of its texts, so that it takes seconds."""
+    count = min(len(texts), COUNTED)
+    sample = [texts[i * len(texts) // count] for i in range(count)]
+    return round(count_tokens(sample, tokenizer) * texts.characters / sum(map(len, sample)))
 
 
 def _tokenize(texts: Iterable[str], tokenizer: Any) -> Iterator[list[int]]:

@@ -22,7 +22,7 @@ from evals.results import Result
 from evals.subject import Subject
 from evals.suites.config import content_id, load_suites
 from evals.suites.knowledge import read_questions
-from evals.suites.suite_measurement import ifeval_prompts
+from evals.suites.suite_measurement import ifeval_prompts, is_public_ifeval_available
 from evals.suites.training_texts import read_passages
 from pipelines.documents.corpus import load_snapshots, sample_passages
 from pipelines.evaluation.checkpoint_measurement import store_results, stored_results
@@ -79,6 +79,7 @@ def checkpoint_drift(
     rerun: bool = False,
 ) -> list[Result]:
     """The stored drift and diversity of a checkpoint; measured and stored if missing (or with `rerun`)."""
+    suites = load_suites(project.base)
     settings = {
         "prompts": PROMPTS,
         "seed": SEED,
@@ -86,7 +87,8 @@ def checkpoint_drift(
         "samples": SAMPLES,
         "max_new_tokens": DRIFT_TOKENS,
         "new_task": NEW_TASK,
-        "named": {suite: content_id(tasks) for suite, tasks in load_suites(project.base).items()},
+        "named": {suite: content_id(tasks) for suite, tasks in suites.items()},
+        "public": None if ifeval_data else is_public_ifeval_available(suites),
         "version": version("recover"),
     }
     files = (task.questions, task.passages, ifeval_data)

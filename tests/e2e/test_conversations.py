@@ -157,7 +157,7 @@ DOCS, CHATS = ("--docs", "docs"), ("--conversations", "chats.jsonl")
     [
         (
             ("--conversations", "docs"),
-            "docs is no file of conversations, nor a folder of nothing else. Give JSON, ",
+            "docs has no conversations, or files of other kinds beside them. Give JSON, ",
         ),
         ((*CHATS, "--recipe", "asft"), "Mid-training has no recipe 'asft'."),
         ((*CHATS, "--recipe", "in-context"), "The recipe in-context learns documents alone."),

@@ -13,6 +13,7 @@ from pipelines.prepare_job import (
     _evenly,
     _fixed_copy,
     _held_out,
+    check_same_student,
     eval_plan,
     prepare_job,
     prepare_repair,
@@ -29,7 +30,7 @@ from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat
-from tests.models import save_tiny
+from tests.models import change_json, save_tiny
 from tests.pipelines.options import data_of, recover
 from tests.stop_contracts import copy_of_base, end_with_a_new_token
 
@@ -68,6 +69,18 @@ def test_a_distillation_of_a_recovered_model_is_measured_by_what_its_mid_trainin
     assert (plan.questions, plan.earlier_questions) == (questions, ()), "no question is asked twice"
 
 
+def test_a_model_from_outside_that_was_changed_is_not_resumed_with(tmp_path: Path) -> None:
+    model = copy_of_base(tmp_path / "model")
+    project = Project.open(tmp_path / "project")
+    distill, repair = (Request(command, student=str(model)) for command in ("distill", "repair"))
+    for prepare in (lambda: prepare_job(project, distill), lambda: prepare_repair(project, repair).job):
+        job = prepare()
+        check_same_student(project, job)
+        change_json(model / "generation_config.json", temperature=len(job.command))
+        with pytest.raises(RecoverError, match="was changed since this command began"):
+            check_same_student(project, job)
+
+
 def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"question": f"Where is ship {number}?", "answer": f"In port {number}."} for number in range(4)]
@@ -88,6 +101,8 @@ def test_a_dry_run_prints_one_setting_a_line_and_leaves_nothing(docs: Path, tmp_
     assert not [line for line in lines if "{" in line or "None" in line]
     plan = data_of(recover(*command, "--json"))
     assert (plan["start"], plan["teacher"], plan["files"]) == ("base", "base", 60)
+    by_default = data_of(recover("cycle", "--docs", str(docs), "--dry-run", "--json"))
+    assert by_default["midtrain_steps"] == data_of(recover("documents", str(docs), "--json"))["steps"]
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -204,7 +219,10 @@ def test_a_folder_of_conversations_is_learned_and_other_files_are_called_what_th
     (Path("chats") / "notes.md").write_text("A note.")
     for path in ("chats", "chats.csv"):
         refused = recover(*command, path)
-        assert (refused.exit_code, f"{path} is no file of conversations, nor a folder" in refused.stderr) == (1, True)
+        assert (refused.exit_code, f"{path} has no conversations, or files of other kinds" in refused.stderr) == (
+            1,
+            True,
+        )
 
 
 @pytest.mark.parametrize(("rows", "every"), [(1, 1), (299, 1), (301, 1), (599, 1), (5000, 10), (25, 10)])

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.documents.tokenization import tokenize_documents
+from pipelines.documents import tokenization
+from pipelines.documents.text_store import Texts
+from pipelines.documents.tokenization import count_tokens, estimated_tokens, tokenize_documents
 from tests.models import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
@@ -43,3 +45,14 @@ def test_both_files_are_written_again_where_one_is_missing(tmp_path: Path, suffi
     (file,) = tmp_path.glob(f"*{suffix}")
     file.unlink()
     assert [list(ids) for ids in tokenize_documents(texts, TOKENIZER, tmp_path, "x")] == whole
+
+
+def test_the_tokens_of_a_large_corpus_are_estimated_from_some_of_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, tokenizer = Texts(), tiny_tokenizer()
+    for number in range(60):
+        texts.add(f"Ship {number} sails. " * (1 + number % 3), 0)
+    texts.flush()
+    exact = count_tokens(texts, tokenizer)
+    assert estimated_tokens(texts, tokenizer) == exact
+    monkeypatch.setattr(tokenization, "COUNTED", 20)
+    assert estimated_tokens(texts, tokenizer) == pytest.approx(exact, rel=0.05)

@@ -37,7 +37,9 @@ def drift_metrics(project: Project, checkpoint: Checkpoint, task: NewTask) -> di
     return {f"{r.task}/{name}": m.value for r in results for name, m in r.metrics.items()}
 
 
-def test_drift_is_measured_once_and_stored(project: Project, caplog: pytest.LogCaptureFixture) -> None:
+def test_drift_is_measured_once_and_stored(
+    project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkpoint = project.resolve(str(project.root / "noisy"))
     task = new_task(project, [checkpoint], project.root / "questions.jsonl")
     drift = drift_metrics(project, checkpoint, task)
@@ -54,6 +56,9 @@ def test_drift_is_measured_once_and_stored(project: Project, caplog: pytest.LogC
     assert [(e.suite, e.task) for e in stored] == [("drift", "drift"), ("drift", "diversity")]
     assert len(list((project.home / "cache").glob("prompts-*.json"))) == 1  # the same prompts for both
     assert all(e.settings["cost"]["tokens_written"] > 0 for e in stored)
+    monkeypatch.setattr("pipelines.evaluation.drift.is_public_ifeval_available", lambda suites: True)
+    monkeypatch.setattr("pipelines.evaluation.drift._measure", lambda *inputs: [])
+    assert drift_metrics(project, checkpoint, task) == {}, "measured again, on other prompts"
 
 
 @pytest.mark.slow
