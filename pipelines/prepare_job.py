@@ -204,7 +204,7 @@ def prepare_job(
     corpus = save_snapshot(project.home, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
-    elif plan.questions is None and (sample := _held_out(conversations, load_chat(project.base))):
+    elif plan.questions is None and conversations and (sample := _held_out(conversations, load_chat(project.base))):
         plan = replace(plan, passages=_store(project, sample, "sample"))
         log.info(
             f"{len(sample)} of {len(conversations):,} conversations are held out: how likely their answers are shows "

@@ -171,7 +171,7 @@ def is_chat(row: Any) -> bool:
     try:
         return not _has_text(row) and training_conversation(row) is not None
     except ValueError:
-        return True
+        return False
 
 
 def _has_text(row: Any) -> bool:

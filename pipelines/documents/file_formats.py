@@ -12,7 +12,8 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,7 @@ METADATA_FIELDS = ("id", "url", "title", "name", "source", "date", "timestamp", 
 ROW_NUMBERS = ("", "unnamed: 0", "__index_level_0__")  # the names that pandas gives their column
 BLOCKS = ("title", "header", "nav", "main", "aside", "footer", "summary", "address", "form")  # inline to markdownify
 POWER = re.compile(r"\s*[-−+]?\d+\s*")
+LISTS = ("data", "rows", "records", "items", "results", "documents", "articles")  # of an object that is a data set
 ROWS = (".json", ".jsonl", ".ndjson", ".parquet")  # ends of names of files whose rows may have lists in them
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
@@ -236,24 +238,30 @@ def rows_of(file: Path) -> Iterator[Any]:
     suffix = file.suffix.lower()
     if suffix == ".parquet":
         yield from parquet_rows(file)
-    elif suffix == ".json" and not _has_object_lines(file):
-        yield from json_rows(file)
+    elif suffix == ".json":
+        try:
+            yield from json_rows(file)
+        except Unreadable:
+            if not _has_object_lines(file):
+                raise
+            yield from json_line_rows(file)
     else:
         yield from json_line_rows(file)
 
 
 def _has_object_lines(file: Path) -> bool:
-    """Whether the first line is an object, and not the last line: JSON lines under another name."""
+    """Whether one of its first two lines is an object by itself: JSON lines under another name."""
     with file.open("rb") as raw:
-        try:
-            is_object = isinstance(json.loads(raw.readline(MAX_LINE_BYTES)), dict)
-        except (ValueError, RecursionError):
-            return False
-        return is_object and any(line.strip() for line in iter(lambda: raw.readline(MAX_LINE_BYTES), b""))
+        first = list(islice(filter(bytes.strip, iter(lambda: raw.readline(MAX_LINE_BYTES), b"")), 2))
+    for line in first:
+        with suppress(ValueError, RecursionError):
+            if isinstance(json.loads(line), dict):
+                return not first[0].lstrip().startswith(b"[")
+    return False
 
 
 def json_rows(file: Path) -> Iterator[Any]:
-    """An object, or a list of them, also inside an object that says nothing else."""
+    """An object, or a list of them, also as the `data` of an object that says nothing else."""
     if file.stat().st_size > MAX_JSON_BYTES:
         raise Unreadable(f"over {MAX_JSON_BYTES >> 20} MB, too large; save it as .jsonl, with one object in each line")
     try:
@@ -264,18 +272,12 @@ def json_rows(file: Path) -> Iterator[Any]:
 
 
 def _rows_inside(content: Any) -> list[Any]:
-    """The objects of its only list, such as "data", if there are only numbers and single words beside it; or itself."""
+    """The objects of a list such as "data", if there are only numbers and a version beside it; or itself."""
     fields = dict(content) if isinstance(content, dict) else {}
-    name = next((name for name, value in fields.items() if isinstance(value, list)), None)
-    rows = fields.pop(name, None) or [None]
-    is_turns = any(not isinstance(row, dict) or "role" in row or {"from", "value"} <= row.keys() for row in rows)
-    is_text = any(name in (*TEXT_FIELDS, "title", "name") or _says_more(value) for name, value in fields.items())
-    return [content] if is_turns or is_text else rows
-
-
-def _says_more(value: Any) -> bool:
-    """More than a number, a word or an address do."""
-    return isinstance(value, list | dict) or len(str(value).split()) > 1 or not str(value).isascii()
+    rows = next((fields.pop(name) for name in LISTS if isinstance(fields.get(name), list)), None)
+    fields.pop("version", None)
+    says_more = any(value is not None and not isinstance(value, int | float) for value in fields.values())
+    return rows if rows and not says_more and all(isinstance(row, dict) for row in rows) else [content]
 
 
 def json_line_rows(file: Path) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from pipelines.documents.text_store import Texts
 from pipelines.storage import HASH_DIGITS, ContentCache, open_atomic
 
 BATCH = 64  # texts in one call of the tokenizer
-COUNTED = 2_000  # texts of a corpus whose tokens are counted for an estimate
+COUNTED, COUNTED_CHARACTERS = 2_000, 10_000_000  # of a corpus whose tokens are estimated
 
 
 class TokenFile(Sequence[Sequence[int]]):
@@ -59,7 +59,7 @@ def count_tokens(texts: Iterable[str], tokenizer: Any) -> int:
 
 def estimated_tokens(texts: Texts, tokenizer: Any) -> int:
     """Of a large corpus by some of its texts, so that it takes seconds."""
-    count = min(len(texts), COUNTED)
+    count = min(len(texts), COUNTED, max(1, COUNTED_CHARACTERS * len(texts) // texts.characters))
     sample = [texts[i * len(texts) // count] for i in range(count)]
     return round(count_tokens(sample, tokenizer) * texts.characters / sum(map(len, sample)))
 

@@ -73,7 +73,7 @@ def collect_garbage(
     if not dry_run:
         recorded = _recorded(project)
         for path, _ in garbage:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
             if path.parent.name == "checkpoints" and path.name in recorded:
                 project.tracker.weights_deleted(recorded[path.name].id)
     return garbage

@@ -16,7 +16,6 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from db import RecordError
 from db.tables import RunInputs
 from db.tracker import RunEnd
 from evals.suites import lab
@@ -290,7 +289,7 @@ class Record:
         if time.monotonic() >= self._ask_again:
             try:
                 self.is_cancelled = self.reader.cancel_requested(self.run)
-            except RecordError:  # the database is away: training goes on, and does not wait for it at every step
+            except Exception:  # the database is away: training goes on, and does not wait for it at every step
                 self._ask_again = time.monotonic() + RECORD_PAUSE
         return self.is_cancelled
 

@@ -227,6 +227,8 @@ def test_json_lines_in_a_json_file_are_read(tmp_path: Path) -> None:
     corpus = read_corpus(tmp_path)
     assert list(corpus.texts) == ["Whole."]
     assert corpus.skipped[0][1].startswith("not valid JSON")
+    (tmp_path / "a.json").write_text('\n{"text": \n{"text": "One."}\n{"text": "Two."}\n')
+    assert list(read_corpus(tmp_path).texts) == ["One.", "Two.", "Whole."]
 
 
 def test_lines_that_are_too_long_and_utf_16_are_called_what_they_are(
@@ -268,6 +270,9 @@ def test_rows_inside_an_object_that_says_nothing_else_are_documents(content: dic
         {"id": 1, "conversations": [{"from": "human", "value": "Hi"}]},
         {"data": []},
         {"text": "One"},
+        {"city": "Paris", "facts": DATA},
+        {"city": "Paris", "data": DATA},
+        {"prompt": "Hi", "checks": [{"max_words": 5}]},
     ],
 )
 def test_an_object_that_says_something_is_one_row(content: dict[str, Any], tmp_path: Path) -> None:
