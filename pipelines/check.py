@@ -16,7 +16,7 @@ from evals.stats.sequential import look_levels, look_sizes
 from pipelines.cycle import Cycle
 from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import Verdict
-from pipelines.prepare_job import Prepared
+from pipelines.prepare_repair import Prepared
 from pipelines.project.project import Project
 from pipelines.turn_ends import TurnEnds, examine_turn_ends
 

@@ -1,12 +1,9 @@
-"""From a command line to a job: resolve the settings, and check everything that can be checked before training.
-
-For `check` and `repair` also the files of both models are compared."""
+"""From a command line to a job: resolve the settings, and check everything that can be checked before training."""
 
 import json
 import math
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,13 +28,13 @@ from pipelines.evaluation.evaluation_plan import EvalPlan, midtrainings
 from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
 from pipelines.model_loading import check_engine, check_servers
-from pipelines.project.locations import FIXED, relocate
-from pipelines.project.project import Project, weights_hash
+from pipelines.project.locations import relocate
+from pipelines.project.project import Project
 from pipelines.project.runs import last_time, past_cycles
 from pipelines.request import READ, Request
 from pipelines.settings.defaults import midtraining_steps, warn_of_few_steps
-from pipelines.settings.resolve import Resolved, change_recipe, differences, resolve_settings
-from pipelines.settings.schema import Dials, Settings
+from pipelines.settings.resolve import Resolved, differences, resolve_settings
+from pipelines.settings.schema import Settings
 from pipelines.storage import JsonLines, content_hash
 from pipelines.synthetic.passage_prompts import passages_in
 from pipelines.synthetic.prompts import MAX_PROMPT_TOKENS, other_contexts
@@ -55,20 +52,13 @@ from pipelines.teacher_choice import (
 from pipelines.training import recipe_inputs
 from pipelines.training.training_run import check_logger
 from pipelines.training_memory import check_memory, check_window
-from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
-from recovery.fine_tunes import FineTune, inspect_fine_tune
-from recovery.models.adapters import base_of, saved_rank
 from recovery.models.chat_template import Chat, check_same_tokenizer
-from recovery.models.students import generation_ends, load_chat, parameters_of, save_generation_ends
+from recovery.models.students import load_chat, parameters_of
 from recovery.recipes import recipe
-from recovery.stop_contract import StopFiles, missing_end
 
 HELD_OUT = 10  # one of so many conversations is not learned, where their likelihood is what is measured
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
-FIXED_ENDS = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
-FIXED_TEMPLATE = "Its chat template ended turns with {}; that of the repaired model is its base's, which ends them with"
-OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 
 
 def check_request(
@@ -98,12 +88,12 @@ def check_request(
     check_model_fits(project, request, settings, start, teacher)
     check_files(project, request)
     chat = load_chat(project.base if request.midtrains else start)  # refuses a model without a tokenizer
-    _check_prompts(request, settings, teacher, chat, start)
+    check_prompts(request, settings, teacher, chat, start)
     if not isinstance(teacher, Itself):
         for reference in named_checkpoints(teacher) or ["base"]:
             check_same_tokenizer(chat, load_chat(project.path_of(reference)))
     conversations = _read_conversations(request.conversations, chat) if request.conversations else []
-    _warn_of_learned_questions(request.questions, conversations)
+    warn_of_learned_questions(request.questions, conversations)
     corpus = read_corpus(request.docs) if request.docs else None
     for line in corpus.skipped_lines() if corpus else ():
         log.info(line)
@@ -121,12 +111,12 @@ def _read_conversations(path: Path, chat: Chat) -> list[Conversation]:
     conversations = list({json.dumps(row, sort_keys=True): row for row in read_training_files(path)}.values())
     if not conversations:
         raise RecoverError(f"{path} has no conversations, or files of other kinds beside them. {GIVE_CONVERSATIONS}")
-    _check_rendered(path, conversations, chat)
+    check_rendered(path, conversations, chat)
     warn_of_unread_tools(conversations, chat)
     return conversations
 
 
-def _check_rendered(path: Path, conversations: Sequence[Conversation], chat: Chat) -> None:
+def check_rendered(path: Path, conversations: Sequence[Conversation], chat: Chat) -> None:
     if not any(_has_answer(conversation, chat) for conversation in conversations):
         raise RecoverError(
             f"{path} has no conversation with an answer that the chat template can render, within its first "
@@ -139,7 +129,7 @@ def _has_answer(conversation: Conversation, chat: Chat) -> bool:
     return any(encode_conversation(chat, conversation)[1])
 
 
-def _warn_of_learned_questions(questions: Path | None, conversations: Sequence[Conversation]) -> None:
+def warn_of_learned_questions(questions: Path | None, conversations: Sequence[Conversation]) -> None:
     """Answers to questions of the training file show what was learned by heart, not what is known."""
     if questions is None or not conversations:
         return
@@ -205,7 +195,7 @@ def prepare_job(
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
     elif plan.questions is None and conversations and (sample := _held_out(conversations, load_chat(project.base))):
-        plan = replace(plan, passages=_store(project, sample, "sample"))
+        plan = replace(plan, passages=store_conversations(project, sample, "sample"))
         log.info(
             f"{len(sample)} of {len(conversations):,} conversations are held out: how likely their answers are shows "
             "what was learned of the others"
@@ -217,11 +207,11 @@ def prepare_job(
         plan,
         request.seed,
         corpus,
-        _store(project, conversations, "conversations") or _conversations_of(project, student),
+        store_conversations(project, conversations, "conversations") or _conversations_of(project, student),
         start=start.id,
         student=student.id if student else None,
         weights=project.weights_id(student) if student and student.role == "external" else None,
-        current=_current(project),
+        current=current_id(project),
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
         conversations=request.conversations and request.conversations.resolve(),
@@ -307,7 +297,7 @@ def check_files(project: Project, request: Request) -> None:
         check_questions_apart(request.questions, request.docs)
 
 
-def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[str], chat: Chat, model: str) -> None:
+def check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[str], chat: Chat, model: str) -> None:
     """Everything about prompts and contexts that can be checked before a model is loaded."""
     files = recipe_inputs.RecipeFiles(request.prompts, request.teacher_context)
     if request.command == "midtrain":
@@ -327,7 +317,7 @@ def _check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[
         recipe_inputs.check_contamination(prompts, [question.text for question in read_questions(request.questions)])
 
 
-def _current(project: Project) -> int | None:
+def current_id(project: Project) -> int | None:
     current = project.reader.current(project.id)  # its weights may be gone
     return current.id if current else None
 
@@ -369,134 +359,13 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     )
 
 
-@dataclass(frozen=True)
-class Prepared:
-    job: Job
-    about: FineTune
-    own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
-
-
-def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Prepared:
-    """A job that judges the student by the base, and repairs it if it `trains`; not saved yet."""
-    assert request.student is not None
-    path = project.path_of(request.student)
-    about = inspect_fine_tune(path, project.base)
-    settings, _, given = announce_settings(project, request)
-    chosen = [name for name in ("distill.recipe", *(f"distill.{dial}" for dial in Dials.model_fields)) if name in given]
-    if trains and chosen:
-        raise RecoverError(
-            f"A repair chooses its recipes with their own dials. Leave out {chosen[0]}, or use recover distill."
-        )
-    if is_address(settings.engine) and base_of(path) is None:
-        raise RecoverError(
-            "vLLM servers generate for adapters, and this fine-tune has full weights. Generate on this machine "
-            "(--engine auto)."
-        )
-    chat = load_chat(project.base)
-    if trains:
-        recipe_inputs.check_processes(request.processes or 1, settings)
-        check_logger(settings.report_to)
-        for name in ("offpolicy-kl", "opd"):
-            of_move = change_recipe(settings, name, parameters_of(project.base), given)
-            recipe_inputs.check_recipes(of_move)
-            check_model_fits(project, request, of_move, path)
-        _check_prompts(request, settings, BASE, chat, path)
-    check_files(project, request)
-    conversations = read_training_files(request.docs) if request.docs else []
-    if request.docs and conversations:
-        _check_rendered(request.docs, conversations, chat)
-    _warn_of_learned_questions(request.questions, conversations)
-    documents = read_corpus(request.docs) if request.docs and not conversations else None
-    check_engine(settings.engine)
-    check_servers(project.base, settings.engine, saved_rank(path), None)
-    for note in about.notes(project.base_name):
-        log.warning(note)
-    own_files, base_files = StopFiles.of(path), StopFiles.of(project.base)
-    files = replace(own_files, template=base_files.template) if about.other_template else own_files
-    missing = missing_end(files, base_files) if trains else None
-    is_changed = about.other_template or missing is not None
-    fixed_copy = _fixed_copy(project, path, about.other_template, missing) if is_changed else None
-    student = project.resolve(fixed_copy or request.student)
-    corpus = save_snapshot(project.home, documents) if documents else None
-    sample = None  # of what the fine-tune was trained on
-    if not request.questions:
-        sample = (
-            sample_passages(project.home, corpus) if corpus else _store(project, _evenly(conversations, chat), "sample")
-        )
-    plan = replace(eval_plan(project, request, project.clean, None), passages=sample, probe_all=True)
-    plan = plan.with_public_ifeval_checked(load_suites(project.base))
-    job = Job(
-        "repair",
-        settings,
-        plan,
-        request.seed,
-        corpus,
-        _store(project, conversations, "conversations") if trains else None,
-        student=student.id,
-        prompts=store_prompts(project, request.prompts),
-        given=given,
-    )
-    fixed = [] if missing is None else [f"{FIXED_ENDS} {base_files.name(missing)}"]
-    if own_files.template != files.template:
-        former = "no token" if own_files.template is None else own_files.name(own_files.template)
-        fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
-    job = replace(
-        job,
-        id=_repair_id(project, job, weights := project.weights_id(student)),
-        weights=weights,
-        model=request.student,
-        notes=tuple(about.notes(project.base_name)),
-        processes=request.processes or 1,
-        current=_current(project),
-        fixed=". ".join(fixed) or None,
-    )
-    return Prepared(job, about, path if about.other_template else None)
-
-
-def _repair_id(project: Project, job: Job, weights: str) -> str:
-    """Of contents and of names inside the project: the same where the project, the model or the documents moved."""
-    inputs = job.as_json() | {"id": "", "student": None, "corpus": job.corpus and job.corpus.hash}
-    contents = [weights, project.base_weights_id, inputs]
-    return content_hash(json.dumps(contents, sort_keys=True, ensure_ascii=False).replace(str(project.home), ""))[:8]
-
-
-def _fixed_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:
-    """The path of a folder with links to the files of the model, but with the chat template of the base where its own
-    is another, and with a generation config that stops where turns end."""
-    source = Path(model)
-    if not source.is_dir():
-        raise RecoverError(
-            f"The files of {model} are copied, since its chat template or its generation config has to be changed. "
-            "Download it first, and name its folder."
-        )
-    folder = project.home / FIXED / content_hash([str(source), weights_hash(source), other_template, missing_end])[:16]
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for file in source.iterdir():
-        if file.is_file() and not (other_template and file.name.startswith(OF_TOKENIZER)):
-            (folder / file.name).symlink_to(file.resolve())
-    if other_template:
-        own, tokenizer = load_chat(model).tokenizer, load_chat(project.base).tokenizer
-        if tokenizer.get_vocab().keys() <= own.get_vocab().keys():  # added tokens stay
-            own.chat_template, own.eos_token = tokenizer.chat_template, tokenizer.eos_token
-            own.bos_token = tokenizer.bos_token  # a template may begin with it
-            tokenizer = own
-        tokenizer.save_pretrained(folder)
-    if missing_end is not None:
-        (folder / "generation_config.json").unlink(missing_ok=True)  # it is a link to the model's own
-        known = load_chat(str(folder)).token_rows
-        ends = sorted({missing_end, *(id for id in generation_ends(model) if id < known)})
-        save_generation_ends(model, ends, folder)
-    return str(folder)
-
-
 def _held_out(conversations: Sequence[Conversation], chat: Chat) -> Sequence[Conversation]:
     """None where too few have an answer to learn from the others."""
-    sample = _evenly(conversations, chat, HELD_OUT)
+    sample = evenly(conversations, chat, HELD_OUT)
     return sample if any(_has_answer(c, chat) for c in conversations if c not in sample) else []
 
 
-def _evenly(conversations: Sequence[Conversation], chat: Chat, every: int = 1) -> Sequence[Conversation]:
+def evenly(conversations: Sequence[Conversation], chat: Chat, every: int = 1) -> Sequence[Conversation]:
     """One of so many, the first with an answer; fewer where they would be more than are scored."""
     count = min(MAX_CONVERSATIONS, math.ceil(len(conversations) / every))
     ends = [i * len(conversations) // max(1, count) for i in range(count + 1)]
@@ -504,7 +373,7 @@ def _evenly(conversations: Sequence[Conversation], chat: Chat, every: int = 1) -
     return [conversation for conversation in firsts if conversation is not None]
 
 
-def _store(project: Project, conversations: Sequence[Conversation], kind: str) -> Path | None:
+def store_conversations(project: Project, conversations: Sequence[Conversation], kind: str) -> Path | None:
     if not conversations:
         return None
     file = project.home / "documents" / f"{content_hash(conversations)[:32]}.{kind}.jsonl"

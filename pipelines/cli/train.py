@@ -369,7 +369,7 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
     Example: recover check ./my-finetune --base Qwen/Qwen3-8B --to check.html
     """
     from pipelines.check import check_model
-    from pipelines.prepare_job import prepare_repair
+    from pipelines.prepare_repair import prepare_repair
     from pipelines.project.project import Project
     from pipelines.project.running import command_lock
 
@@ -413,7 +413,7 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     \b
     Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl
     """
-    from pipelines.prepare_job import prepare_repair
+    from pipelines.prepare_repair import prepare_repair
     from pipelines.project.project import Project
     from pipelines.project.running import command_lock
     from pipelines.repair import run_repair

@@ -1,6 +1,5 @@
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,14 @@ from db.tables import RunInputs
 from pipelines.documents.corpus import read_corpus
 from pipelines.job import store_file, store_prompts
 from pipelines.prepare_job import (
-    _evenly,
-    _fixed_copy,
     _held_out,
     check_same_student,
     eval_plan,
+    evenly,
     prepare_job,
-    prepare_repair,
     teachers_in_memory,
 )
+from pipelines.prepare_repair import prepare_repair
 from pipelines.project.project import Project
 from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
@@ -28,11 +26,10 @@ from pipelines.storage import content_hash
 from pipelines.teacher_choice import parse_teacher
 from recovery.errors import RecoverError
 from recovery.lab import BASE
-from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat
 from tests.models import change_json, save_tiny
 from tests.pipelines.options import data_of, recover
-from tests.stop_contracts import copy_of_base, end_with_a_new_token
+from tests.stop_contracts import copy_of_base
 
 
 def test_after_too_large_a_base_another_is_used(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,36 +166,6 @@ def test_memory_is_checked_for_the_teachers_that_will_be_loaded() -> None:
     assert teachers(Request("distill"), continued) == ([], ["clean"])
 
 
-def test_a_check_needs_less_than_a_training(tmp_path: Path, empty_docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
-    (tmp_path / "recover.toml").write_text('report_to = "wandb"\n[distill]\nrecipe = "sft"\n')
-    request = Request("check", student=str(shutil.copytree(BASE, tmp_path / "tune")))
-    assert prepare_repair(Project.open(None), request, trains=False).job.command == "repair"
-    (tmp_path / "recover.toml").unlink()
-    with pytest.raises(RecoverError, match="of memory, and"):
-        prepare_repair(Project.open(None), replace(request, command="repair"))
-
-
-def test_a_repair_goes_on_after_its_project_was_moved(tmp_path: Path, docs: Path) -> None:
-    questions, prompts = tmp_path / "questions.jsonl", tmp_path / "prompts.jsonl"
-    questions.write_text('{"question": "Who?", "answer": "Ada"}\n')
-    prompts.write_text('{"prompt": "Say hello."}\n')
-    shutil.copytree(BASE, tmp_path / "one" / "tune")
-
-    def id_of(folder: str, docs: Path, questions: Path | None = None, **more: Any) -> str:
-        model = str(tmp_path / folder / "tune")
-        request = Request("repair", student=model, docs=docs, questions=questions, prompts=prompts, **more)
-        return prepare_repair(Project.open(tmp_path / folder), request).job.id
-
-    before = [id_of("one", docs, questions), id_of("one", docs)]
-    assert id_of("one", docs, seed=1) not in before
-    shutil.move(tmp_path / "one", tmp_path / "two")
-    docs = docs.rename(tmp_path / "documents")
-    assert [id_of("two", docs, questions), id_of("two", docs)] == before
-    (docs / "00.md").write_text("Another text.")
-    assert id_of("two", docs) not in before
-
-
 def test_conversations_without_an_answer_that_fits_create_no_project(tmp_path: Path, empty_docs: Path) -> None:
     (file := tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": "say " * 5000, "answer": "It."}))
     refused = recover("repair", shutil.copytree(BASE, tmp_path / "tune"), "--docs", file)
@@ -229,7 +196,7 @@ def test_a_folder_of_conversations_is_learned_and_other_files_are_called_what_th
 def test_a_sample_of_conversations_reaches_over_all_of_them(rows: int, every: int) -> None:
     chat = load_chat(str(BASE))
     conversations = [conversation("Yes.") | {"number": number} for number in range(rows)]
-    sample = [int(row["number"]) for row in _evenly(conversations, chat, every)]
+    sample = [int(row["number"]) for row in evenly(conversations, chat, every)]
     assert len(sample) == len(set(sample)) == min(300, -(-rows // every))
     gaps = [after - before for before, after in zip(sample, [*sample[1:], rows], strict=True)]
     assert max(gaps) - min(gaps) <= 1
@@ -277,20 +244,3 @@ def test_servers_that_do_not_answer_are_planned_for_and_refused_before_a_trainin
     assert "vllm serve" in refused.stderr
     refused = recover(*command[:-2], "--recipe", "continuation")
     assert (refused.exit_code, "the teacher writes and scores nothing" in refused.stderr) == (1, True), refused.stderr
-
-
-def test_a_copy_with_the_chat_template_of_the_base_keeps_the_tokens_that_were_added(tmp_path: Path) -> None:
-    model = copy_of_base(tmp_path / "model")
-    end_with_a_new_token(model)
-    tokenizer = load_chat(str(model)).tokenizer
-    tokenizer.bos_token = "<|done|>"
-    tokenizer.save_pretrained(model)
-    base, own = load_chat(str(BASE)), load_chat(str(model))
-    assert not same_chat_template(own, base)
-    copied = load_chat(_fixed_copy(Project.open(tmp_path / "project"), str(model), True, None))
-    assert same_chat_template(copied, base)
-    assert copied.tokenizer.get_vocab() == own.tokenizer.get_vocab()
-    assert (copied.tokenizer.bos_token, copied.tokenizer.eos_token) == (
-        base.tokenizer.bos_token,
-        base.tokenizer.eos_token,
-    )

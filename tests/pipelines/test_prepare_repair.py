@@ -1,0 +1,62 @@
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare_repair import _fixed_copy, prepare_repair
+from pipelines.project.project import Project
+from pipelines.request import Request
+from recovery.errors import RecoverError
+from recovery.lab import BASE
+from recovery.models.chat_template import same_chat_template
+from recovery.models.students import load_chat
+from tests.stop_contracts import copy_of_base, end_with_a_new_token
+
+
+def test_a_check_needs_less_than_a_training(tmp_path: Path, empty_docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
+    (tmp_path / "recover.toml").write_text('report_to = "wandb"\n[distill]\nrecipe = "sft"\n')
+    request = Request("check", student=str(shutil.copytree(BASE, tmp_path / "tune")))
+    assert prepare_repair(Project.open(None), request, trains=False).job.command == "repair"
+    (tmp_path / "recover.toml").unlink()
+    with pytest.raises(RecoverError, match="of memory, and"):
+        prepare_repair(Project.open(None), replace(request, command="repair"))
+
+
+def test_a_repair_goes_on_after_its_project_was_moved(tmp_path: Path, docs: Path) -> None:
+    questions, prompts = tmp_path / "questions.jsonl", tmp_path / "prompts.jsonl"
+    questions.write_text('{"question": "Who?", "answer": "Ada"}\n')
+    prompts.write_text('{"prompt": "Say hello."}\n')
+    shutil.copytree(BASE, tmp_path / "one" / "tune")
+
+    def id_of(folder: str, docs: Path, questions: Path | None = None, **more: Any) -> str:
+        model = str(tmp_path / folder / "tune")
+        request = Request("repair", student=model, docs=docs, questions=questions, prompts=prompts, **more)
+        return prepare_repair(Project.open(tmp_path / folder), request).job.id
+
+    before = [id_of("one", docs, questions), id_of("one", docs)]
+    assert id_of("one", docs, seed=1) not in before
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    docs = docs.rename(tmp_path / "documents")
+    assert [id_of("two", docs, questions), id_of("two", docs)] == before
+    (docs / "00.md").write_text("Another text.")
+    assert id_of("two", docs) not in before
+
+
+def test_a_copy_with_the_chat_template_of_the_base_keeps_the_tokens_that_were_added(tmp_path: Path) -> None:
+    model = copy_of_base(tmp_path / "model")
+    end_with_a_new_token(model)
+    tokenizer = load_chat(str(model)).tokenizer
+    tokenizer.bos_token = "<|done|>"
+    tokenizer.save_pretrained(model)
+    base, own = load_chat(str(BASE)), load_chat(str(model))
+    assert not same_chat_template(own, base)
+    copied = load_chat(_fixed_copy(Project.open(tmp_path / "project"), str(model), True, None))
+    assert same_chat_template(copied, base)
+    assert copied.tokenizer.get_vocab() == own.tokenizer.get_vocab()
+    assert (copied.tokenizer.bos_token, copied.tokenizer.eos_token) == (
+        base.tokenizer.bos_token,
+        base.tokenizer.eos_token,
+    )
