@@ -12,7 +12,7 @@ import math
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -220,7 +220,13 @@ class HarnessModel(TemplateLM):
         length = self._window()
         texts = [self.tok_encode(request.args[0], add_special_tokens=False) for request in requests]
         windows = [get_rolling_token_windows(text, self.prefix_token_id, length, 1) for text in texts]
-        return [math.fsum(self._sums([make_disjoint_window(pair) for pair in pairs])) for pairs in windows]
+        return [math.fsum(map(sum, self._scores(map(make_disjoint_window, pairs)))) for pairs in windows]
+
+    def _scores(self, windows: Iterable[tuple[list[int], list[int]]]) -> list[list[float]]:
+        """The log-probs of what each window predicts."""
+        windows = list(windows)
+        rows = self.subject.engine.logprobs([context + text for context, text in windows])
+        return [row[-len(text) :] for row, (_, text) in zip(rows, windows, strict=True)]
 
     def _window(self) -> int:
         """The smallest maximum length: of the model's config (as in lm-eval), the tokenizer, and the engine, which
@@ -241,15 +247,9 @@ class HarnessModel(TemplateLM):
         rooms = [max(1, longest - len(after)) for _, _, after in requests]
         pairs = [(before[-room:], after) for room, (_, before, after) in zip(rooms, requests, strict=True)]
         are_greedy = self._greedy(pairs) if self.greedy else [False] * len(pairs)
-        return list(zip(self._sums(pairs), are_greedy, strict=True))
-
-    def _sums(self, pairs: list[tuple[list[int], list[int]]]) -> list[float]:
-        """Log-likelihoods of the continuations."""
-        scores = self.subject.engine.logprobs([context + continuation for context, continuation in pairs])
-        return [
-            sum(row[-len(continuation) :]) if continuation else 0.0
-            for row, (_, continuation) in zip(scores, pairs, strict=True)
-        ]
+        contexts, continuations = [before for before, _ in pairs], [after for _, after in pairs]
+        scores = self.subject.engine.continuation_logprobs(contexts, continuations)  # reads equal contexts once
+        return list(zip(map(sum, scores), are_greedy, strict=True))
 
     def _greedy(self, pairs: list[tuple[list[int], list[int]]]) -> list[bool]:
         """Whether greedy decoding gives the continuation. One reply per context is enough for all its continuations."""
