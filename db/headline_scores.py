@@ -31,7 +31,8 @@ POOLED = ("earlier", "retention")
 # Lower is better and it is not a share: it is measured on passages, and is never the headline of knowledge.
 BITS = "bits_per_byte"
 PROBE = "probe"  # the part of a suite's items that decides when a distillation ends
-IS_NO_PROBE = func.coalesce(type_coerce(Evaluation.settings, JSON)["part"].as_string(), "") != PROBE
+_SETTINGS = type_coerce(Evaluation.settings, JSON)
+IS_NO_PROBE = func.coalesce(_SETTINGS["part"].as_string(), "") != PROBE
 
 
 class SuiteScore(NamedTuple):
@@ -69,7 +70,7 @@ def stage(
 
     def order(measured: SuiteScore) -> tuple[Any, ...]:
         rank, own, other = precedence(measured.cycle, cycle), measured.score, used.get(measured.suite)
-        same_data = other and (own.task, own.data) == (other.task, other.data)
+        same_data = other and (own.task, own.data, own.content) == (other.task, other.data, other.content)
         return rank > 1, bool(same_data), bool(same_data and other and own.n == other.n), rank
 
     ordered = sorted(scores.get(checkpoint.id, []), key=order)
@@ -172,6 +173,7 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
             Evaluation.suite,
             Evaluation.task,
             Evaluation.data,
+            _SETTINGS["content"].as_string().label("content"),
             Cycle.number,
         )
         .join(Evaluation, Evaluation.id == ranked.c.evaluation_id)
@@ -183,6 +185,6 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
     )
     return [
         (row.checkpoint_id, row.run_id, row.number, row.suite,
-         Headline(row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data))
+         Headline(row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data, row.content))
         for row in rows
     ]  # fmt: skip

@@ -210,11 +210,11 @@ class Reader:
         with self._session() as session:
             return {key: verdicts for key, verdicts in session.execute(chosen.order_by(Item.position))}
 
-    def task(self, evaluation: int) -> tuple[str, str, str]:
-        """The suite, task and data of an evaluation: where they agree, keys of items mean the same items."""
+    def task(self, evaluation: int) -> tuple[str | None, ...]:
+        """The suite, task, data and file of an evaluation: where they agree, keys of items mean the same items."""
         with self._session() as session:
             row = session.get_one(Evaluation, evaluation)
-            return row.suite, row.task, row.data
+            return row.suite, row.task, row.data, row.content
 
     # Runs and their telemetry
 

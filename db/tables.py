@@ -222,6 +222,11 @@ class Evaluation(Table):
     scores: "dict[str, Score]"  # by metric
     cycle: int | None  # the number of the cycle it was measured in
 
+    @property
+    def content(self) -> str | None:
+        """The hash of the file that its items are from; None for built-in and public ones."""
+        return self.settings.get("content")
+
 
 class Score(Table):
     """A metric of an evaluation, in the task's order: the first is the headline of a task without a headline metric."""
@@ -250,6 +255,7 @@ class Headline:
     metric: str
     evaluation: int  # of several that are pooled, the first
     data: str
+    content: str | None  # as of the evaluation
 
     @property
     def is_of_one_task(self) -> bool:

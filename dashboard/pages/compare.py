@@ -163,6 +163,8 @@ def _scores(request: PageRequest, sides: Sequence[Side], tasks: Sequence[Task]) 
             cells.append(number(score))
             if index and evaluations[index] is None:
                 cells.append(Cell(nothing()))
+            elif index and not _of_one_file(evaluations[0], evaluations[index]):
+                cells.append(Cell("the file has changed"))
             elif index:
                 cells.append(Cell("graded") if graded else _flips_cell(count_flips(passes[0], passes[index])))
         rows.append(cells)
@@ -176,9 +178,12 @@ def _scores(request: PageRequest, sides: Sequence[Side], tasks: Sequence[Task]) 
 
 def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
     kind, text, show = (request.query.get(name, "") for name in ("kind", "text", "show"))
+    evaluations = [side.evaluations.get(task) for side in sides]
     by_key = [
-        {item.key: item for item in request.reader.items(side.evaluations[task].id)} if task in side.evaluations else {}
-        for side in sides
+        {item.key: item for item in request.reader.items(evaluation.id)}
+        if evaluation and _of_one_file(evaluations[0], evaluation)
+        else {}
+        for evaluation in evaluations
     ]
     rows = [[items.get(key) for items in by_key] for key in by_key[0]]
     matching = [row for row in rows if matches_filter(row, kind, text, show)]
@@ -222,6 +227,11 @@ def _flips_cell(flips: Flips) -> Cell:
         return Cell("different items")
     p = f"p = {flips.p_value:.3f}" if flips.p_value >= 0.001 else "p < 0.001"
     return Cell(_html.flips(flips, p), "number", f"-{flips.lost}/+{flips.gained} {p}")
+
+
+def _of_one_file(first: Evaluation | None, other: Evaluation | None) -> bool:
+    """Whether keys of items mean the same items: a file may have changed between two measurements."""
+    return first is None or other is None or first.content == other.content
 
 
 def is_graded(value: float | None, passes: Iterable[bool | None]) -> bool:

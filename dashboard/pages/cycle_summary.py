@@ -21,7 +21,7 @@ RELATIVE = ("behaviour", "retention")  # measures that are compared with the cle
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
 _OUTCOMES = {"promoted": "it became the current model", "rejected": "the previous model stays current"}
 _STATES = {"open": "is under way", "rejected": "not promoted", "inconclusive": "not promoted"}
-Task = tuple[str, str, str]  # suite, task, data: evaluations that agree in these have the same items
+Task = tuple[str, str, str]  # suite, task, data: evaluations of one `content` that agree in these have the same items
 _html = load("overview.html")
 
 

@@ -77,7 +77,7 @@ def suite_files(suites: Mapping[str, str]) -> list[Path]:
 def content_id(task_spec: str) -> str:
     """Return the task spec with each file's folder replaced by a content hash; part of measurement keys."""
     return ",".join(
-        f"{Path(task).name}:{_hash(Path(task))}" if is_task_file(task) else task for task in task_names(task_spec)
+        f"{Path(task).name}:{file_hash(Path(task))}" if is_task_file(task) else task for task in task_names(task_spec)
     )
 
 
@@ -87,7 +87,8 @@ def _names_of_results(suite: str, task: str) -> Sequence[str]:
     )
 
 
-def _hash(file: Path) -> str:
+def file_hash(file: Path) -> str:
+    """The hash of a task's file, and of the files that it refers to."""
     return "/".join(data_hash(part) for part in (_with_dependencies(file, {}) if _is_yaml(file) else [file]))
 
 

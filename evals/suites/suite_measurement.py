@@ -1,16 +1,16 @@
 """`measure`: measure a checkpoint on the suites behaviour (instruction following), knowledge and retention."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evals.benchmarks import BENCHMARKS
+from evals.benchmarks import BENCHMARKS, local_folder
 from evals.downloads import public_ifeval
 from evals.results import HEADLINES, Metric, Result, Tokens, item_key
 from evals.splits import Blocks, Split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
-from evals.suites.config import task_names
+from evals.suites.config import file_hash, is_task_file, task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
 from evals.suites.general import count_general_questions, measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
@@ -28,6 +28,7 @@ from evals.suites.training_texts import (
 from recovery.errors import RecoverError
 
 SUITES = (*HEADLINES, "retention")
+HASH_LENGTH = 16
 DEFAULT_TASKS = {  # of a base that names none for the suite
     "behaviour": "ifeval",
     "retention": "general",
@@ -74,17 +75,24 @@ def measure(
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
             prompts = select_items(read_prompts(ifeval_data), lambda prompt: prompt.key, split, limit)
-            results.append(measure_ifeval(subject, prompts, data=Path(ifeval_data).name, blocks=blocks))
+            result = measure_ifeval(subject, prompts, data=Path(ifeval_data).name, blocks=blocks)
+            results += of_file(ifeval_data, [result])
         elif name == "knowledge" and questions:
             asked = select_items(read_questions(questions), lambda question: item_key(question.text), split, limit)
-            results.append(measure_questions(subject, asked, data=Path(questions).name))
+            results += of_file(questions, [measure_questions(subject, asked, data=Path(questions).name)])
         else:
             results += [result for task in suite_tasks(name, suites or {}) for result in run.task(name, task)]
         if name == "knowledge" and passages:
-            results += run.training_texts(Path(passages))
+            results += of_file(passages, run.training_texts(Path(passages)))
     if not results:
         raise RecoverError(_NO_DATA.get(suite) or f"This base leaves the suite {suite} empty in its recover.json.")
     return results if split == "all" else [replace(r, settings=r.settings | {"part": split}) for r in results]
+
+
+def of_file(file: str | Path, results: Sequence[Result]) -> list[Result]:
+    """The results, with the hash of their file: those of another file of the same name are not compared with them."""
+    content = {"content": file_hash(Path(file))[:HASH_LENGTH]}
+    return [replace(result, settings=result.settings | content) for result in results]
 
 
 def suite_tasks(suite: str, suites: Mapping[str, str]) -> list[str]:
@@ -203,10 +211,12 @@ class _SuiteRun:
         limit = self.secondary_limit if suite == "retention" else self.limit
         if task.endswith(".jsonl"):
             selected = select_items(read_tasks(task), lambda item: item.key, self.split, limit)
-            return [measure_checks(self.subject, selected, suite=suite, path=task, blocks=blocks)]
+            return of_file(task, [measure_checks(self.subject, selected, suite=suite, path=task, blocks=blocks)])
         from evals.harness import run_task
 
         results = run_task(self.subject, task, suite=suite, limit=limit, split=self.split)
+        if source := task if is_task_file(task) else local_folder(task):
+            results = of_file(source, results)
         return [_as_one_task(task, results)] if suite in BENCHMARKS and len(results) > 1 else results
 
     def _ifeval(self, blocks: Blocks | None) -> Result:

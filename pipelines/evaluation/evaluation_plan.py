@@ -25,6 +25,7 @@ from evals.suites.suite_measurement import (
     count_retention_items,
     is_public_ifeval_available,
     measure,
+    of_file,
     suite_tasks,
 )
 from evals.suites.training_texts import conversation_key, has_conversations, read_conversations, read_passages
@@ -171,7 +172,9 @@ class EvalPlan:
         """Measure one suite, or the questions of one earlier cycle ("cycle:3")."""
         if file := self.earlier_tasks.get(suite):
             questions = read_questions(file)[: self.limit]
-            return [measure_questions(subject, questions, task=suite, suite=EARLIER_SUITE, data=file.name)]
+            return of_file(
+                file, [measure_questions(subject, questions, task=suite, suite=EARLIER_SUITE, data=file.name)]
+            )
         return measure(
             subject,
             suite,

@@ -151,6 +151,22 @@ def test_compare_gives_no_test_of_graded_tasks(tracker, written) -> None:
     assert "p = " in html or "p &lt; " in html or "p < " in html, "tasks that pass or fail have their test"
 
 
+def test_compare_pairs_no_items_of_a_file_that_has_changed(tracker, written) -> None:
+    seeded = seed(tracker, cycles=1)
+    for checkpoint, content in ((seeded.base, "old"), (seeded.recovered[0], "new")):
+        house = result("behaviour", 0.5, random.Random(0)) | {"task": "house", "data": "house.jsonl"}
+        items = [item | {"answer": f"{content} answer"} for item in house["items"]]
+        run = tracker.start_run(seeded.project, "eval")
+        tracker.evaluation(checkpoint, run, house | {"items": items, "settings": {"content": content}})
+    search = f"?a={seeded.base}&b={seeded.recovered[0]}&task=behaviour · house · house.jsonl"
+    html = page_html(compare, written, search)
+    row = html[html.index("<bdi>house</bdi>") :].split("</tr>")[0]
+    assert "the file has changed" in row
+    assert "p =" not in row
+    assert "old answer" in html
+    assert "new answer" not in html
+
+
 def test_compare_says_what_to_do_with_one_checkpoint_or_none(tracker, written) -> None:
     project = tracker.project("bare", "/bare", "lab")
     tracker.checkpoint(project, "base", "/models/base")

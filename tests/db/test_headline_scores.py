@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from db.headline_scores import BITS
 from db.queries import Reader
 from db.tracker import Tracker
@@ -61,14 +63,21 @@ def test_a_cycle_shows_the_clean_score_that_it_used_and_not_a_later_one(
     assert [evaluation.cycle for evaluation in reader.evaluations(base)] == [1, None, 2]
 
 
-def test_a_clean_score_is_of_the_data_that_the_cycle_used(reader: Reader, tracker: Tracker, project: int) -> None:
+@pytest.mark.parametrize("data", [("public", "lab-natural"), ("house.jsonl", "house.jsonl")])
+def test_a_clean_score_is_of_the_data_that_the_cycle_used(
+    reader: Reader, tracker: Tracker, project: int, data: tuple[str, str]
+) -> None:
     """The third cycle is measured as the first was, so it takes the first one's clean score over."""
     base = tracker.checkpoint(project, "base", "/models/lab")
-    for data, clean in (("public", 0.5), ("lab-natural", 0.9), ("public", None)):
+    for which, clean in ((0, 0.5), (1, 0.9), (0, None)):
         cycle = tracker.open_cycle(project).id
         run = tracker.start_run(project, "midtrain", cycle)
         student = tracker.checkpoint(project, "midtrained", f"/{run}", parent=base, run=run, cycle=cycle)
         for checkpoint, value in ((base, clean), (student, 0.4)):
             if value is not None:
-                _record(tracker, checkpoint, run, "ifeval", "match", value, suite="behaviour", data=data)
+                content = {"content": f"hash {which}"}
+                _record(
+                    tracker, checkpoint, run, "ifeval", "match", value,
+                    suite="behaviour", data=data[which], settings=content,
+                )  # fmt: skip
     assert [cycle.clean.scores["behaviour"].value for cycle in reader.cycles(project)] == [0.5, 0.9, 0.5]

@@ -83,16 +83,20 @@ def test_a_changed_task_file_is_measured_again(tmp_path: Path, monkeypatch: pyte
     base = Path(shutil.copytree(BASE, tmp_path / "base"))
     (base / "recover.json").write_text(json.dumps({"suites": {"behaviour": "checks.jsonl", "retention": ""}}))
 
-    def evaluate(max_words: int) -> tuple[float, str]:
+    def evaluate(max_words: int) -> tuple[dict, str]:
         task = {"prompt": "Name a metal.", "checks": [{"max_words": max_words}]}
         (base / "checks.jsonl").write_text(json.dumps(task))
         ran = recover("eval", "base", "--base", base, "--json")
         [evaluation] = json.loads(ran.stdout)["evaluations"]
-        return evaluation["metrics"]["passed"]["value"], ran.stderr
+        return evaluation, ran.stderr
 
-    assert evaluate(1000)[0] == 1.0
+    first, _ = evaluate(1000)
+    assert first["metrics"]["passed"]["value"] == 1.0
     assert "Reusing the stored results" in evaluate(1000)[1]
-    assert evaluate(0)[0] == 0.0
+    changed, _ = evaluate(0)
+    assert changed["metrics"]["passed"]["value"] == 0.0
+    assert first["settings"].pop("content") != changed["settings"].pop("content")
+    assert first["settings"] == changed["settings"]
     (base / "checks.jsonl").unlink()
     for command in (["eval", "base"], ["distill", "--student", "base"]):
         ran = recover(*command, "--json")
@@ -272,6 +276,8 @@ def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -
     assert comparison.pair.n == 20
     [comparable] = comparable_results(project, project.clean, [few])
     assert comparable.items == whole.items
+    of_another_file = replace(few, settings=few.settings | {"content": "the file has changed"})
+    assert comparable_results(project, project.clean, [of_another_file]) == []
 
 
 def test_answers_under_another_chat_template_are_not_continued(project: Project, tmp_path: Path) -> None:
