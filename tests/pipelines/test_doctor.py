@@ -58,7 +58,18 @@ def test_the_record_that_the_settings_name_is_checked(tmp_path: Path) -> None:
     (tmp_path / "recover.toml").write_text(f'db = "sqlite:///{tmp_path}/elsewhere.db"')
     assert f"{tmp_path}/elsewhere.db" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
     (tmp_path / "recover.toml").write_text("db = 7")
-    assert "must be a database URL" in check(doctor_command(tmp_path, "--json"), "record")["detail"]
+    result = doctor_command(tmp_path, "--json")
+    assert "must be a database URL" in check(result, "record")["detail"]
+    assert result.exit_code == 1
+
+
+def test_settings_that_every_command_refuses_are_a_fault(tmp_path: Path) -> None:
+    assert check(doctor_command(tmp_path, "--json"), "settings")["detail"] == "the defaults"
+    (tmp_path / "recover.toml").write_text("[distill]\nstep = 4\n")
+    result = doctor_command(tmp_path, "--json")
+    assert result.exit_code == 1
+    finding = check(result, "settings")
+    assert (finding["ok"], "distill.step" in finding["detail"]) == (False, True), finding
 
 
 def test_a_vllm_that_cannot_be_imported_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,12 @@ def test_refused_commands_create_no_project(docs: Path, tmp_path: Path, command:
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_dry_run_refuses_vllm_that_is_not_installed(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.model_loading.find_spec", lambda name: None)
+    refused = recover("cycle", "--docs", docs, "--engine", "vllm", "--dry-run")
+    assert (refused.exit_code, "vLLM is not installed" in refused.stderr) == (1, True), refused.stderr
+
+
 def test_a_refused_command_creates_no_database(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOVER_DB", f"sqlite:///{tmp_path}/record.db")
     assert recover("cycle", "--docs", docs, "--teacher", "run:7").exit_code == 1

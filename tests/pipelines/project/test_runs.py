@@ -47,4 +47,7 @@ def test_a_cycle_counts_whichever_checkpoint_was_distilled_from_its_mid_trained_
         assert (past.cycle, past.checkpoint, past.knowledge) == (1, again, pytest.approx(2 / 3))
     (past,) = past_cycles(project, first)
     assert (past.checkpoint, past.knowledge) == (first.id, 0.5)
+    unmeasured = record_checkpoint(project, None, 3, parent=first.parent_id)
+    (past,) = past_cycles(project, project.reader.checkpoint(unmeasured))
+    assert (past.checkpoint, past.knowledge) == (unmeasured, 0.5), "what the cycle's own end knew is to be kept"
     assert past_cycles(project, project.reader.checkpoint(first.parent_id)) == []

@@ -18,10 +18,11 @@ from transformers import (
     TrainingArguments,
 )
 
+from db import RecordError
 from evals.results import Item
 from pipelines.project.project import Project
 from pipelines.watch import ForgettingCallback, readings
-from pipelines.watch.callback import Budget, Kind, obstacle
+from pipelines.watch.callback import RECORD_PAUSE, Budget, Kind, Record, obstacle
 from pipelines.watch.readings import InstructionReadings, RowReadings
 from recovery.models.chat_template import Chat
 from tests.models import save_tiny, tiny_tokenizer
@@ -256,6 +257,26 @@ def test_a_training_with_a_record_ends_after_its_step_when_asked(tmp_path: Path)
     assert trainer.state.global_step == 2
     project = Project.open_existing(tmp_path / "project")
     assert [run.status for run in project.reader.runs(project.id)] == ["interrupted"]
+
+
+def test_a_record_that_is_away_neither_ends_a_training_nor_is_asked_at_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, now, asked = Record(tmp_path / "project", str(save_tiny(tmp_path / "base")), 4), 0.0, []
+    is_away = True
+
+    def cancel_requested(run: int) -> bool:
+        asked.append(now)
+        if is_away:
+            raise RecordError("the server restarts")
+        return True
+
+    monkeypatch.setattr(record.reader, "cancel_requested", cancel_requested)
+    monkeypatch.setattr("pipelines.watch.callback.time.monotonic", lambda: now)
+    answers = [record.ask(), record.ask()]
+    is_away, now = False, RECORD_PAUSE
+    assert [*answers, record.ask()] == [False, False, True]
+    assert asked == [0.0, RECORD_PAUSE]
 
 
 def test_a_record_of_another_base_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

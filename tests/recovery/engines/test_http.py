@@ -157,6 +157,7 @@ def test_no_rows_are_returned_when_no_server_recovers(
         ({"token_ids": [5, 6], "finish_reason": "length"}, "leaves out token ids"),
         ({"token_ids": None}, "leaves out token ids"),
         ({"token_ids": [5, 6, 7]}, "leaves out token ids or their log-probs"),
+        ({"logprobs": {"token_logprobs": None}}, "leaves out token ids or their log-probs"),
         ({"prompt_token_ids": [1, 2]}, "another model or prompt"),
         ({"prompt_logprobs": [None, {}]}, "leaves out log-probs"),
     ],
@@ -164,7 +165,7 @@ def test_no_rows_are_returned_when_no_server_recovers(
 def test_bad_answers_are_refused(changes: dict[str, Any], message: str, student: Student, server: SmallServer) -> None:
     with serving(server) as named:
         engine = HttpEngine(student, named)
-        server.changes = changes | {"logprobs": {"token_logprobs": [-1.0] * (1 + (message[:4] == "ends"))}}
+        server.changes = {"logprobs": {"token_logprobs": [-1.0] * (1 + (message[:4] == "ends"))}} | changes
         with pytest.raises(RecoverError, match=message):
             engine.logprobs([[5, 6, 7]]) if "prompt_logprobs" in changes else engine.generate([[5, 6]], Sampling(4))
 
