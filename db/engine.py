@@ -1,6 +1,8 @@
 """Open the record as an SQLAlchemy engine, or inspect it: SQLite for one machine, PostgreSQL for several."""
 
 import logging
+import math
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from db import RecordError
 from db.migrations import migrate, newest
 
+LEAST_FREE_BYTES = 2**20  # SQLite needs some even to read
 LOCK_TIMEOUT_SECONDS = 30  # how long an SQLite writer waits for another one
 # A connection that was cut silently is noticed within half a minute; by default Linux waits a quarter of an hour.
 POSTGRES_OPTIONS = {
@@ -47,7 +50,13 @@ def open_database(url: str | Path) -> Engine:
         return engine
     except (OSError, SQLAlchemyError) as error:
         advice = "Check that it can be reached and written to, or name another one with RECOVER_DB."
+        if is_sqlite(address) and _free_bytes(Path(name).parent) < LEAST_FREE_BYTES:
+            advice = "Its disk is full: free a few megabytes there, then `recover gc` can free more."
         raise RecordError(f"Cannot open the record at {name}: {reason(error)}. {advice}") from error
+
+
+def _free_bytes(folder: Path) -> float:
+    return shutil.disk_usage(folder).free if folder.is_dir() else math.inf
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,10 @@ def rows_beside(
     settings, file = stage.settings.distill, stage.job.training_file
     share, of_texts = settings.documents_share if corpora or file else 0.0, settings.texts_share if texts else 0.0
     rows = list[States]()
+    if settings.documents_share and not share and "distill.documents" in stage.job.given:
+        log.warning(
+            "No documents are read again (distill.documents): none are stored of what the student was trained on"
+        )
     whole = settings.rows / (1 - share - of_texts)
     settings = settings.model_copy(update={"documents": share, "texts": of_texts})
     if share and corpora and file:

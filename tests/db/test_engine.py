@@ -1,4 +1,6 @@
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import Engine, text
@@ -60,6 +62,13 @@ def test_health_of_an_open_record_has_server_and_version(url: str, engine: Engin
     assert state.server.startswith({"sqlite": "SQLite 3.", "postgresql": "PostgreSQL "}[engine.dialect.name])
     assert state.version is not None
     assert state.supported
+
+
+def test_a_full_disk_is_the_reason_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "record.db").write_text("what SQLite cannot read, here in place of what it cannot write")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4096))
+    with pytest.raises(RecordError, match=r"Its disk is full: .* then `recover gc` can free more"):
+        open_database(tmp_path / "record.db")
 
 
 def test_health_creates_nothing(tmp_path: Path) -> None:

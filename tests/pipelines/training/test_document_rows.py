@@ -88,7 +88,9 @@ def test_documents_end_with_the_separator(tmp_path: Path, corpus: CorpusSnapshot
 
 
 @pytest.mark.parametrize("use_labels", [True, False])
-def test_documents_and_texts_are_their_shares_of_rows(tmp_path: Path, corpus: CorpusSnapshot, use_labels: bool) -> None:
+def test_documents_and_texts_are_their_shares_of_rows(
+    tmp_path: Path, corpus: CorpusSnapshot, use_labels: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = stage_of(tmp_path, FAMILIES["smollm2"])
     shares = {"distill": {"rows": 6, "documents": 0.3, "texts": 0.1}, "midtrain": {"window": 8}}
     stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, shares)))
@@ -104,6 +106,10 @@ def test_documents_and_texts_are_their_shares_of_rows(tmp_path: Path, corpus: Co
     stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, more)))
     [alone] = rows_beside(stage, chat, [], texts, None, use_labels=use_labels)
     assert len(alone.draw(NO_STUDENT, 0)) == 2, "of ten rows, where there are no documents"
+    assert "No documents are read again" not in caplog.text
+    asked = replace(stage, job=replace(stage.job, given={"distill.documents": 0.4}))
+    assert rows_beside(asked, chat, [], [], None, use_labels=use_labels) == []
+    assert "No documents are read again" in caplog.text
 
 
 def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> None:
