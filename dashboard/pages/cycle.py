@@ -363,7 +363,7 @@ def _strict_by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
 
 
 def _end(run: Run) -> datetime:
-    return run.finished_at or (now() if run.status == "running" else run.heartbeat_at)
+    return run.finished_at or (now() if run.status == "running" and not run.stale else run.heartbeat_at)
 
 
 def _run_text(run: Run, metrics: RunMetrics) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from dashboard.actions import Actions
 from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
 from dashboard.pages import cycle_list as cycles
 from dashboard.pages.forms import SAVED
+from dashboard.ui.caches import RunMetrics
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import DONE, TOTAL, Checkpoint, RunInputs
@@ -330,6 +331,19 @@ def test_the_remaining_time_of_a_resumed_run_has_no_interruption_in_it(tracker, 
     probes = {"probe/seconds": [(9, 600.0), (19, 600.0)]}
     assert "about 2 h 40 min left of this run" in live_run.progress(run, 19, {}, series | probes)
     assert "about 2 d left of this run" in live_run.progress(run, 19, {}, {}), "before the record has their times"
+
+
+def test_a_run_whose_process_is_gone_is_interrupted_and_takes_no_more_time(tracker, written) -> None:
+    seeded = seed(tracker)
+    opened = next(one for one in written.cycles(seeded.project) if one.number == 3)
+    run = written.runs(seeded.project)[0]
+    run.status, run.stale, run.finished_at = "running", True, None
+    run.started_at = run.heartbeat_at - timedelta(minutes=20)
+    run.heartbeat_at, run.started_at = (at - timedelta(days=2) for at in (run.heartbeat_at, run.started_at))
+    html = cycle.timeline(written, [run], [], opened, RunMetrics(written))
+    assert "Interrupted</span>" in html
+    assert "Running" not in html
+    assert "20 min in total" in html
 
 
 def test_the_live_page_shows_the_items_of_a_measurement(tracker, written) -> None:
