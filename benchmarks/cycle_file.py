@@ -1,4 +1,4 @@
-"""What a project's last cycle measured, or else its repair, as one small file to commit and to recompute from.
+"""What a project's last cycle measured, or else its last repair, as one small file to commit and to recompute from.
 
     python -m benchmarks.cycle_file ./recover-real studies/results/cycles/NAME.json.gz --command "recover cycle …"
 
@@ -52,14 +52,18 @@ def describe_cycle(project: Project) -> dict[str, Any]:
 
 
 def describe_repair(project: Project) -> dict[str, Any]:
-    """The base, the fine-tune, and what each move made of it, with the move's own settings."""
-    runs = {run.id: run for run in reversed(project.reader.runs(project.id))}
+    """The base, the last fine-tune, and what each move made of it, with the move's own settings."""
+    checkpoints, runs = project.reader.checkpoints(project.id), project.reader.runs(project.id)
+    fine_tune = [checkpoint.id for checkpoint in checkpoints if checkpoint.role == "external"][-1]
+    made_of_it = [c for c in checkpoints if fine_tune in [one.id for one in project.reader.lineage(c.id)]]
     models: dict[str, dict[str, Any]] = {}
-    for checkpoint in project.reader.checkpoints(project.id):
+    used: set[int | None] = set()
+    for checkpoint in [project.clean, *made_of_it]:
+        made_by = next((_of_run(run) for run in runs if run.id == checkpoint.run_id), {})
         measurements = {"verdict": checkpoint.verdict, "measured": measured(project, checkpoint)}
-        made_by = _of_run(runs[checkpoint.run_id]) if checkpoint.run_id else {}
-        models[checkpoint.reference] = made_by | measurements
-    return {"runs": [_of_stage(project, run) for run in runs.values()], "models": models}
+        models[Path(checkpoint.reference).name] = made_by | measurements
+        used |= {checkpoint.run_id, *(evaluation.run_id for evaluation in project.reader.evaluations(checkpoint.id))}
+    return {"runs": [_of_stage(project, run) for run in reversed(runs) if run.id in used], "models": models}
 
 
 def _of_run(run: Run) -> dict[str, Any]:
@@ -71,7 +75,8 @@ def _of_stage(project: Project, run: Run) -> dict[str, Any]:
     curves: dict[str, list[float | None]] = {}
     for point in project.reader.points(run.id, names=CURVES):
         curves.setdefault(point.name, []).append(None if isnan(point.value) else float(f"{point.value:.4g}"))
-    of_stage = {"kind": run.kind, "stage": run.inputs.stage, "seconds": _seconds(run)}
+    seconds = project.reader.busy_seconds([run.id]).get(run.id)  # without interruptions
+    of_stage = {"kind": run.kind, "stage": run.inputs.stage, "seconds": seconds and round(seconds)}
     return of_stage | ({"curves": curves} if curves else {})
 
 
@@ -98,10 +103,6 @@ def _as_json(results: Iterable[Result]) -> dict[str, Any]:
         for result in results
     }
     return {"data": sorted({result.data for result in results}), "scores": scores, "outcomes": outcomes(results)}
-
-
-def _seconds(run: Run) -> float | None:
-    return round((run.finished_at - run.started_at).total_seconds()) if run.finished_at else None
 
 
 if __name__ == "__main__":

@@ -139,14 +139,20 @@ def test_a_cycle_s_file_has_all_models_with_their_items(project: Path) -> None:
                     assert len(items["passed"]) + len(items["failed"]) == metric["n"]
 
 
-def test_a_repair_s_file_has_every_model_with_the_settings_that_made_it(project: Path) -> None:
+def test_a_repair_s_file_has_what_was_made_of_the_last_fine_tune(project: Path) -> None:
     opened = Project.open(project)
+    tracker, repaired = opened.tracker, []
+    for name in ("first", "second"):
+        run = tracker.start_run(opened.id, "distill", settings={"lora_rank": 0})
+        fine_tune = tracker.checkpoint(opened.id, "external", project / name)
+        repaired.append(tracker.checkpoint(opened.id, "recovered", f"{name} repaired", parent=fine_tune, run=run))
+        tracker.finish_run(run, "done")
     described = cycle_file.describe_repair(opened)
-    assert described["models"].keys() == {c.reference for c in opened.reader.checkpoints(opened.id)}
-    base = described["models"].pop("base")
-    assert "settings" not in base
-    assert base["measured"]
-    assert all(model["settings"] for model in described["models"].values())
+    of_last = opened.reader.checkpoint(repaired[-1]).reference
+    assert described["models"].keys() == {"base", "second", of_last}
+    assert described["models"]["base"]["measured"]
+    assert described["models"][of_last]["settings"] == {"lora_rank": 0}
+    assert [run["kind"] for run in described["runs"]].count("distill") == 1
 
 
 @pytest.mark.release
