@@ -1,23 +1,21 @@
 """Several processes that train together, as torchrun starts them: the first leads, the others follow.
 
 A single process, the usual case, is the leader of nobody: nothing is sent, and it takes every row. Behind the
-connections are the tensors whose parts lie with several processes, and the optimiser's state, which each saves in part.
+connections are the tensors whose parts lie with several processes, those of the optimiser's state among them.
 """
 
 import os
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recovery.errors import LostProcess, RecoverError, first_line
+from recovery.errors import LostProcess, RecoverError
 
 if TYPE_CHECKING:  # takes time to import, and a single process has no use for it
     from torch.distributed.tensor import DTensor
@@ -29,7 +27,6 @@ MAX_WAIT = timedelta(days=7)
 SECONDS_TO_BE_ENDED = 5.0  # what started the processes ends those that are left, and says why
 SECONDS_TO_RELEASE = 0.2  # for gloo's threads, which may still hold the last message when it has arrived
 CLOSED = ("closed by peer", "reset by peer", "broken pipe", "socket closed", "remote process exited")
-OPTIMIZER_FOLDER = "optimizer"  # beside the file that holds everything else of a training's state
 
 _together = False
 
@@ -150,73 +147,23 @@ def lost_processes_reported() -> Iterator[None]:
         ) from error
 
 
-def save_parts(optimizer: torch.optim.Optimizer, path: Path) -> None:
-    """Save the optimiser's state by all processes together; any number of them can load it."""
-    # Imported here, since it takes time and a single process seldom needs it.
-    from torch.distributed.checkpoint.state_dict_saver import save
+def whole_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The state as a single process has it, in the leader's memory; the others only give their parts."""
+    saved = optimizer.state_dict()
+    states: dict[int, dict[str, Any]] = {}
+    for i, state in sorted(saved["state"].items()):
+        for name, value in state.items():
+            gathered = whole(value)
+            if rank() == 0:
+                states.setdefault(i, {})[name] = gathered.cpu()
+    return saved | {"state": states}
 
-    with _one_sentence("saved", path):
-        save(_tensors(optimizer), checkpoint_id=path.with_name(OPTIMIZER_FOLDER), no_dist=size() == 1)
 
-
-def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any], path: Path) -> None:
-    """Load the state that one process saved whole, or, where it has no tensors, the parts beside `path`."""
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load a whole state; each process keeps its parts."""
     parameters = optimizer.param_groups[0]["params"]
-    if "parts" not in saved:
-        states = {i: _as_parts(state, parameters[i]) for i, state in saved["state"].items()}
-        optimizer.load_state_dict({**saved, "state": states})
-        return
-    if not saved["parts"]:  # saved before the first step
-        return
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    folder = path.with_name(OPTIMIZER_FOLDER)
-    saved_names = FileSystemReader(folder).read_metadata().state_dict_metadata
-    for i, parameter in enumerate(parameters):
-        if f"{i}.step" not in saved_names:  # it has never had a gradient
-            continue
-        moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-        device = parameter.device if optimizer.param_groups[0]["fused"] else "cpu"
-        optimizer.state[parameter] = {"step": torch.zeros((), device=device), **moments}
-    with warnings.catch_warnings(), _one_sentence("loaded", path):
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process loads alone on purpose
-        load(_tensors(optimizer), checkpoint_id=folder, no_dist=size() == 1)
-
-
-def check_parts(path: Path) -> None:
-    """Raise unless the parts beside `path` are there, and as long as they were when they were saved."""
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
-
-    folder = path.with_name(OPTIMIZER_FOLDER)
-    for part in FileSystemReader(folder).read_metadata().storage_data.values():
-        if (folder / part.relative_path).stat().st_size < part.offset + part.length:
-            raise OSError(f"{folder / part.relative_path} was cut off")
-
-
-@contextmanager
-def _one_sentence(done: str, path: Path) -> Iterator[None]:
-    """torch raises what no `except Exception` catches, with the errors of all processes."""
-    from torch.distributed.checkpoint.api import CheckpointException
-
-    try:
-        yield
-    except CheckpointException as failure:
-        reasons = [first_line(error) for error, _ in failure.failures.values()]
-        advice = "Delete that folder" if done == "loaded" else "Free space there"
-        raise RecoverError(
-            f"The optimizer's state could not be {done} in {path.parent} ({reasons[0].rstrip(' .')}). {advice}, and go "
-            "on from an earlier state with `recover resume`."
-        ) from failure
-
-
-def _tensors(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    parameters = optimizer.param_groups[0]["params"]
-    return {
-        f"{i}.{name}": value
-        for i, parameter in enumerate(parameters)
-        for name, value in optimizer.state.get(parameter, {}).items()
-    }
+    states = {i: _as_parts(state, parameters[i]) for i, state in saved["state"].items()}
+    optimizer.load_state_dict({**saved, "state": states})
 
 
 def _as_parts(state: dict[str, Any], parameter: Any) -> dict[str, Any]:

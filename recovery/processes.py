@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from recovery.distributed import broadcast, gather, processes, rank, save_parts, together
+from recovery.distributed import broadcast, gather, processes, rank, together, whole_state
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import LostProcess
@@ -63,8 +61,8 @@ class Member(Learning):
     def report(self, samples: list[Sample]) -> list[list[TokenReport]] | None:
         return self.state.report(self.student, self.signal, samples)
 
-    def save(self, path: Path) -> None:
-        save_parts(self.state.optimizer, path)
+    def optimizer_state(self) -> dict[str, Any]:
+        return whole_state(self.state.optimizer)
 
     def load(self, path: Path) -> None:
         self.weights.take_over()
@@ -103,11 +101,8 @@ class SharedState(TrainState):
     def report(self, student: Student, signal: Signal, samples: list[Sample]) -> list[list[TokenReport]] | None:
         return call("report", samples)
 
-    def save(self, path: Path) -> None:
-        parts = {"parts": bool(self.optimizer.state)}  # none before the first step
-        if parts["parts"]:
-            call("save", path)
-        torch.save({"optimizer": parts, "step": self.step, "bad_in_a_row": self.bad_in_a_row}, path)
+    def optimizer_state(self) -> dict[str, Any]:
+        return call("optimizer_state")
 
     def load(self, path: Path) -> "SharedState":
         call("load", path)

@@ -15,7 +15,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from recovery.distributed import check_parts
 from recovery.errors import RecoverError
 from recovery.files import stored
 from recovery.models.students import Student
@@ -91,9 +90,7 @@ def _is_whole(folder: Path) -> bool:
         for file in {WEIGHTS, *(path.name for path in folder.glob("*.safetensors"))}:
             with safe_open(folder / file, "pt"):
                 pass
-        saved = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
-        if saved["optimizer"].get("parts"):
-            check_parts(folder / STATE)
+        torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
         json.loads((folder / NOTES).read_text(encoding="utf-8"))
     except Exception:  # the libraries raise errors of many types
         return False

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from recovery.chunked_loss import chunked_loss
-from recovery.distributed import all_reduce_sum, load_optimizer, own_rows, whole
+from recovery.distributed import all_reduce_sum, load_optimizer, own_rows, processes, whole
 from recovery.errors import RecoverError
 from recovery.hardware import MemoryReturn, give_back_freed_memory
 from recovery.models.students import Student
@@ -102,12 +102,15 @@ class TrainState:
         return report_tokens(student, signal.teacher, samples) if signal.teacher else None
 
     def save(self, path: Path) -> None:
-        saved = {"optimizer": self.optimizer.state_dict(), "step": self.step, "bad_in_a_row": self.bad_in_a_row}
+        saved = {"optimizer": self.optimizer_state(), "step": self.step, "bad_in_a_row": self.bad_in_a_row}
         torch.save(saved, path)
 
+    def optimizer_state(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
     def load(self, path: Path) -> "TrainState":
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        load_optimizer(self.optimizer, saved["optimizer"], path)
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=processes() > 1)
+        load_optimizer(self.optimizer, saved["optimizer"])
         self.step, self.bad_in_a_row, self.between_draws = saved["step"], saved["bad_in_a_row"], True
         return self
 

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from recovery.distributed import save_parts
 from recovery.errors import RecoverError
 from recovery.resume_state import has_progress, load_progress, save_progress
 from recovery.teachers import EmaTeacher
@@ -52,27 +51,6 @@ def test_a_damaged_state_is_passed_over(tmp_path: Path, name: str, cut: bool) ->
     save_progress(tmp_path / "earlier", student, state, {"probes": [1]}, average)
     (tmp_path / "earlier").rename(tmp_path / "progress.before")
     assert load_progress(folder, student, state, average) == {"probes": [1]}
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-@pytest.mark.parametrize("damage", ["metadata", "part", "none"])
-def test_a_state_whose_parts_are_damaged_is_passed_over(tmp_path: Path, damage: str) -> None:
-    """Several processes save the optimiser's state in parts."""
-    student, folder = tiny_student(tmp_path / "model"), tmp_path / "progress"
-    state = TrainState.start(student, Plan(9, 1e-3))
-    for parameter in student.trainable():
-        parameter.grad = torch.ones_like(parameter)
-    state.optimizer.step()
-    save_progress(folder, student, state)
-    save_parts(state.optimizer, folder / "state.pt")
-    torch.save({"optimizer": {"parts": True}, "step": 0, "bad_in_a_row": 0}, folder / "state.pt")
-    (part,) = (folder / "optimizer").glob("*.distcp")
-    if damage == "metadata":
-        (folder / "optimizer" / ".metadata").unlink()
-    if damage == "part":
-        os.truncate(part, part.stat().st_size // 2)
-    assert has_progress(folder) == (damage == "none")
-    assert (load_progress(folder, student, state) is None) == (damage != "none")
 
 
 @pytest.mark.parametrize(
