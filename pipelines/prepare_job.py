@@ -151,7 +151,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         name: {"value": value, "default": getattr(own_dials, name)}
         for name, value in recipe_inputs.chosen_recipe(settings.distill).dials.items()
     }
-    steps = None
+    steps, start = None, "current" if request.midtrains else request.student
     if corpus and not conversations and not recipe(settings.midtrain.recipe).context:
         tokens = estimated_tokens(corpus.texts, load_chat(project.base).tokenizer) + len(corpus.texts)
         steps = midtraining_steps(settings.midtrain, tokens)
@@ -159,11 +159,11 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     return {
         "command": request.command,
         "base": project.base_name,
-        "start": (project.current if request.midtrains else _student(project, request)).reference,
+        "start": project.name_of(start) if start else _student(project, request).reference,
         "files": corpus.files if corpus else None,
         "characters": corpus.texts.characters if corpus else None,
         "conversations": len(conversations) if request.conversations else None,
-        "teacher": project.resolve(teacher.checkpoint).reference if isinstance(teacher, Model) else named,
+        "teacher": project.name_of(teacher.checkpoint) if isinstance(teacher, Model) else named,
         "midtrain_steps": steps,
         "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
         "dials": dials if request.command != "midtrain" else None,

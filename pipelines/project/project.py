@@ -290,13 +290,20 @@ class Project:
         return self.verify(self._find(reference))
 
     def path_of(self, reference: str) -> str:
-        """The model that a reference names. Unlike `resolve`, this creates no project and verifies no weights."""
+        """The model that a reference names. Unlike `resolve`, this stores nothing and verifies no weights."""
         parsed = parse_reference(reference)
-        if self.row is None and parsed is None:
+        if parsed is None:
             return model_path(reference)
-        if self.row is None and parsed and parsed.kind in ("base", "current"):
+        if self.row is None and parsed.kind in ("base", "current"):
             return self.base
         return self.locate(self._find(reference)).path
+
+    def name_of(self, reference: str) -> str:
+        """What the record calls the model that a reference names. One from outside is not recorded for that."""
+        if parse_reference(reference):
+            return self._find(reference).reference
+        path = model_path(reference)
+        return self.clean.reference if path == self.base else path
 
     def _find(self, reference: str) -> Checkpoint:
         checkpoint: Checkpoint | None = None

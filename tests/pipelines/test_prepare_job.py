@@ -124,6 +124,17 @@ def test_refused_commands_create_no_project(docs: Path, tmp_path: Path, command:
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_dry_run_and_a_refused_command_record_no_model_from_outside(project: Project, tmp_path: Path) -> None:
+    assert project.clean
+    model = copy_of_base(tmp_path / "model")
+    before = len(project.reader.checkpoints(project.id))
+    command = ("distill", "--project", project.root, "--student", model, "--teacher", model)
+    plan = data_of(recover(*command, "--dry-run", "--json"))
+    assert (plan["start"], plan["teacher"]) == (str(model), str(model))
+    assert recover(*command, "--prompts", "missing.jsonl").exit_code == 1
+    assert len(project.reader.checkpoints(project.id)) == before
+
+
 def test_a_dry_run_refuses_vllm_that_is_not_installed(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.model_loading.find_spec", lambda name: None)
     refused = recover("cycle", "--docs", docs, "--engine", "vllm", "--dry-run")
