@@ -36,7 +36,8 @@ ROLES |= {role: role for role in ("system", "user", "assistant", "tool")}
 MAX_ROWS = 200_000  # that are read
 FIRST = 20  # rows that show whether a file has conversations, or conversations that show what a template leaves out
 GIVE_CONVERSATIONS = (
-    "Give JSON, JSON lines or Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row."
+    "Give JSON, JSON lines, Parquet or CSV, with messages, ShareGPT's conversations, or a prompt and its answer in "
+    "each row."
 )
 INVALID = 'no valid "messages". Write a list of {"role": …, "content": …}.'
 
@@ -88,9 +89,13 @@ def training_conversation(row: Any) -> dict[str, Any] | None:
         messages.pop()
     if not any(message["role"] == "user" for message in messages):
         return None
-    if is_wrong(row) or _first(row, MEDIA) is not None:
+    if is_wrong(row) or has_media(row):
         raise ValueError("an answer that is labelled as wrong, or pictures, videos or sounds.")
     return {"messages": messages} | ({"tools": tools} if (tools := tools_of(row)) else {})
+
+
+def has_media(row: Mapping[str, Any]) -> bool:
+    return _first(row, MEDIA) is not None
 
 
 def is_wrong(row: Mapping[str, Any]) -> bool:
@@ -116,7 +121,7 @@ def read_training_files(path: Path) -> list[dict[str, Any]]:
         if not read:
             return []
         conversations += read
-    if conversations and refused:
+    if refused:
         raise refused[0]
     return conversations
 

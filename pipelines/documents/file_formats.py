@@ -28,7 +28,7 @@ ROW_NUMBERS = ("", "unnamed: 0", "__index_level_0__")  # the names that pandas g
 BLOCKS = ("title", "header", "nav", "main", "aside", "footer", "summary", "address", "form")  # inline to markdownify
 POWER = re.compile(r"\s*[-−+]?\d+\s*")
 LISTS = ("data", "rows", "records", "items", "results", "documents", "articles")  # of an object that is a data set
-ROWS = (".json", ".jsonl", ".ndjson", ".parquet")  # ends of names of files whose rows may have lists in them
+ROWS = (".json", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv")  # ends of names of files of rows
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
 MAX_LINE_BYTES = 16 << 20
@@ -207,14 +207,14 @@ def read_rows(file: Path) -> Iterator[str]:
     return row_documents(rows_of(file))
 
 
-def read_csv(file: Path) -> Iterator[str]:
+def csv_rows(file: Path) -> Iterator[Any]:
     csv.field_size_limit(MAX_LINE_BYTES)
     with file.open(encoding="utf-8-sig", newline="") as text:
         try:
             header = text.readline(MAX_LINE_BYTES)
             delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
             lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
-            yield from row_documents(_whole_rows(csv.DictReader(lines, delimiter=delimiter)))
+            yield from _whole_rows(csv.DictReader(lines, delimiter=delimiter))
         except UnicodeError as error:
             raise Unreadable(NOT_UTF8) from error
         except csv.Error as error:
@@ -238,6 +238,8 @@ def rows_of(file: Path) -> Iterator[Any]:
     suffix = file.suffix.lower()
     if suffix == ".parquet":
         yield from parquet_rows(file)
+    elif suffix in (".csv", ".tsv"):
+        yield from csv_rows(file)
     elif suffix == ".json":
         try:
             yield from json_rows(file)
@@ -335,8 +337,6 @@ READERS: dict[str, Reader] = {
     ".xhtml": read_html,
     ".pdf": read_pdf,
     ".docx": read_docx,
-    ".csv": read_csv,
-    ".tsv": read_csv,
     **dict.fromkeys(ROWS, read_rows),
 }
 

@@ -24,7 +24,17 @@ from typing import Any
 
 from evals.jsonl import Row, read_rows
 from evals.suites.custom_checks import ReplyCheck, reply_check
-from pipelines.documents.conversations import FIELDS, LABELS, is_wrong, readable_rows, said, tools_of, turns_of
+from pipelines.documents.conversations import (
+    FIELDS,
+    LABELS,
+    MEDIA,
+    has_media,
+    is_wrong,
+    readable_rows,
+    said,
+    tools_of,
+    turns_of,
+)
 from pipelines.documents.corpus import dataset_rows, is_hub_id
 from pipelines.documents.file_formats import has_content
 from pipelines.log import log
@@ -40,7 +50,7 @@ MAX_PROMPT_TOKENS = 200  # of a prompt that the base writes
 MAX_ROWS = 20_000  # read from a data set of the hub
 ATTEMPTS = 6
 MIN_PROMPTS = 16  # with fewer usable prompts, the base is considered unable to write them
-KEPT_FIELDS = (*FIELDS, *LABELS, "solution", "checks", "domain")  # of a row of a data set
+KEPT_FIELDS = (*FIELDS, *LABELS, *MEDIA, "solution", "checks", "domain")  # of a row of a data set
 PLACEHOLDER = "\u241f"  # stands for the user's text in a rendered chat template, to find where that text begins
 MIN_WORDS, MAX_WORDS = 2, 1_000
 MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between words
@@ -102,6 +112,8 @@ def parse_prompt(row: Row) -> ChatPrompt:
         messages, _ = turns_of(fields), tools_of(fields)
     except ValueError as error:
         raise RecoverError(f"{location} has {error}") from error
+    if has_media(fields):
+        raise RecoverError(f"{location} has pictures, videos or sounds, which are not read. Drop that row.")
     end = len(messages)
     while end and messages[end - 1]["role"] == "assistant":
         end -= 1
@@ -159,13 +171,13 @@ def share_of_checks(prompts: Sequence[ChatPrompt], decode: Callable[[list[int]],
 
 
 def read_prompts(path: Path) -> list[ChatPrompt]:
-    """Read JSONL (JSON, Parquet) with a `prompt` or `messages` in each row, text with one prompt a line, or a data set
-    of the hub.
+    """Read JSONL (JSON, Parquet, CSV) with a `prompt` or `messages` in each row, text with one prompt a line, or a data
+    set of the hub.
 
     Only a data set is filtered; a file is used as it is."""
     if not path.exists() and is_hub_id(str(path)):
         return _from_hub(str(path))
-    if path.is_file() and path.suffix.lower() in (".json", ".parquet"):
+    if path.is_file() and path.suffix.lower() in (".json", ".parquet", ".csv", ".tsv"):
         return _from_table(path)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")

@@ -1,3 +1,4 @@
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -205,14 +206,16 @@ def test_what_has_no_question_and_answer_is_no_conversation(row: Any) -> None:
     assert training_conversation(row) is None
 
 
-def test_json_json_lines_and_parquet_are_read_as_they_are(tmp_path: Path) -> None:
+def test_json_json_lines_parquet_and_csv_are_read_as_they_are(tmp_path: Path) -> None:
     rows = [FORMATS["alpaca"], FORMATS["alpaca"] | {"output": "B"}]
     (tmp_path / "list.json").write_text(json.dumps(rows))
     (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\nnot json\n")
     (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))  # as Hugging Face's datasets writes it
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "table.parquet")
-    for file in ("list.json", "lines.jsonl", "lines.json", "table.parquet"):
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([rows[0].keys(), *(row.values() for row in rows)])
+    for file in ("list.json", "lines.jsonl", "lines.json", "table.parquet", "table.csv"):
         answers = [row["messages"][-1]["content"] for row in read_training_file(tmp_path / file)]
         assert answers == ["A", "B"], file
 
@@ -254,6 +257,10 @@ def test_a_folder_of_training_files_alone_is_read_as_they_are(tmp_path: Path, ca
     (tmp_path / "wrong.json").write_text(json.dumps([{"prompt": "Q", "completion": "A", "label": False}]))
     with pytest.raises(RecoverError, match=r"wrong\.json"):
         read_training_files(tmp_path)
+    for name in ("messages.jsonl", "deep/alpaca.json"):
+        (tmp_path / name).unlink()
+    with pytest.raises(RecoverError, match=r"wrong\.json"):  # as documents they would be taught as texts
+        read_training_files(tmp_path)
 
 
 def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -266,3 +273,6 @@ def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.L
     assert len(read_corpus(tmp_path).texts) == 3 + len(FORMATS)
     assert f"Read as plain text {len(FORMATS)} rows of conversations in" in caplog.text
     assert "name their file as --conversations (of check and repair" in caplog.text
+    (tmp_path / "table.csv").write_text("instruction,output\nQ?,A\n")
+    read_corpus(tmp_path)
+    assert f"Read as plain text {len(FORMATS) + 1} rows of conversations in" in caplog.text

@@ -158,6 +158,7 @@ def test_an_answer_that_is_labelled_as_wrong_is_no_reply(tmp_path: Path) -> None
         {"messages": ["x"]},
         {"messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "y"}]},
         {"text": "x"},
+        {"prompt": "What is it?", "image": {"path": "a.png"}},
     ],
 )
 def test_a_row_without_a_prompt_is_refused_by_its_line(fields: dict[str, Any]) -> None:
