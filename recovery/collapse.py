@@ -57,6 +57,7 @@ SIGNS = (
     Sign("truncated", "most rollouts no longer end", 1.5, 0.5, steps=3),
 )
 METRICS = ("rollouts", *(sign.metric for sign in SIGNS))
+OF_ROLLOUTS = ("rollouts", "repetition", "truncated")
 
 
 @dataclass
@@ -84,7 +85,8 @@ class CollapseWatch:
         if not all(map(math.isfinite, known.values())):
             return ""  # a step that was skipped: a mean with it would be no number for the rest of the run
         for metric, value in known.items():
-            self.history[metric].append(value)
+            if metric not in OF_ROLLOUTS or record.rollout_seconds:  # further epochs are of the same rollouts
+                self.history[metric].append(value)
         return next((self._reason(sign) for sign in SIGNS if self._shows(sign)), "")
 
     def _shows(self, sign: Sign) -> bool:

@@ -12,7 +12,7 @@ from db.tables import Checkpoint, RunInputs
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained, open_engine, open_subject
-from pipelines.project.project import weights_id
+from pipelines.project.project import Project, weights_id
 from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
@@ -63,7 +63,7 @@ def distill(
     if steps and chosen.scores_with_teacher:
         teacher = teachers.load(student, bf16=stage.settings.bf16)
     inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
-    is_repair = stage.job.eval_plan.probe_all
+    is_rejected = stage.job.eval_plan.probe_all or is_of_rejected_cycle(stage.project, start)
     has_rollouts = steps > 0 and chosen.on_policy_fraction > 0
     with (
         stage.recorded_run("distill", steps, inputs) as run,
@@ -73,10 +73,10 @@ def distill(
     ):
         warm, probing = WarmStart(), probe.on(student, engine) if probe else None
         if not has_started(stage.project, run):
-            plan = replace(warm_start_plan(stage, student, start), rejected=is_repair)
+            plan = replace(warm_start_plan(stage, student, start), rejected=is_rejected)
             warm = warm_start(student, probing, stage.settings, plan, stage.project.base)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
-            if not stage.restores or is_repair:
+            if not stage.restores or is_rejected:
                 warm = replace(warm, stop_reason="")
         if steps and teachers.instead == Itself("ema"):
             teacher = EmaTeacher(student, settings.ema_decay)  # it begins with the weights after the warm start
@@ -92,7 +92,14 @@ def distill(
             signal = signal_of(chosen, teacher, reward)
         else:
             states, signal = Mixture(), Labels(None)
-        monitor = EarlyStopping(settings, probing, warm.best_knowledge, until_probes_hold=stage.restores, clean=clean)
+        monitor = EarlyStopping(
+            settings,
+            probing,
+            warm.best_knowledge,
+            until_probes_hold=stage.restores,
+            clean=clean,
+            may_collapse=chosen.estimator != "labels" or chosen.on_policy_fraction > 0,
+        )
         training = TrainingRun(
             stage=stage,
             run=run,
@@ -108,6 +115,12 @@ def distill(
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )
         return training.run_to_end()
+
+
+def is_of_rejected_cycle(project: Project, checkpoint: Checkpoint) -> bool:
+    """Whether the gate has judged its cycle, on more items than a probe has, and not promoted it."""
+    cycles = project.reader.cycles(project.id)
+    return any(cycle.number == checkpoint.cycle and cycle.status == "rejected" for cycle in cycles)
 
 
 def replies_beforehand(

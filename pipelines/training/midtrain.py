@@ -90,16 +90,18 @@ def midtrain(
     windows = len(documents.windows) if documents else 0
     of_chats = -(-chat_tokens // settings.window)  # the windows that they would fill
     states, targets = list[States](), (earlier_rows + text_rows) * settings.window
-    # Each is read equally often: of the smaller part a step may have no row, of the larger one it has one.
+    # Each is read equally often: of the smaller part a step may have no row, of the larger one it has one at least.
+    share = rows * windows / (windows + of_chats), rows * of_chats / (windows + of_chats)
+    of_all_chats = share[1] * settings.window / chat_tokens if chats else 0.0
+    larger = share[0] if windows >= of_chats else of_all_chats * len(chats)
+    times = max(1.0, 1 / larger)
     if documents:
-        documents.rows = max(rows * windows / (windows + of_chats), float(windows >= of_chats))
+        documents.rows = times * share[0]
         targets += round(documents.rows * settings.window)
         states.append(documents)
     if chats:
-        in_step = rows * of_chats / (windows + of_chats) * settings.window / chat_tokens  # the share of all chats
-        targets += round(in_step * sum(sample.target_count for sample in chats))
-        chat_rows = max(in_step * len(chats), float(windows < of_chats))
-        states.append(FixedRows(chats, rows=chat_rows, seed=stage.job.seed))
+        targets += round(times * of_all_chats * sum(sample.target_count for sample in chats))
+        states.append(FixedRows(chats, rows=times * of_all_chats * len(chats), seed=stage.job.seed))
     if earlier_rows:
         soft, by_labels = _soft_earlier_rows(earlier_rows), recipe(settings.recipe).dft  # it is for conversations
         states.append(
@@ -115,7 +117,7 @@ def midtrain(
     teachers = soft_label_teachers(stage, start, by_base=bool(text_rows or answers), of_earlier=bool(earlier_rows))
     source = stage.source(start, recipe(settings.recipe), teachers, chat.separator)
     student, signal = source.load()
-    steps = settings.steps(windows + of_chats, rows)
+    steps = settings.steps(windows + of_chats, times * rows)
     read = [f"{corpus.files} file{'s' * (corpus.files != 1)}"] if corpus else []
     read += [f"{documents.tokens:,} tokens"] if documents else []
     read += [f"{len(chats):,} conversations"] if chats else []

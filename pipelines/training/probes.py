@@ -141,8 +141,10 @@ class EarlyStopping:
         *,
         until_probes_hold: bool = True,
         clean: CleanReplies | None = None,
+        may_collapse: bool = True,  # not where it learns ready-made tokens: it has to move away from where it began
     ):
         self.limits, self.probe, self.until_probes_hold = limits, probe, until_probes_hold
+        self.may_collapse = may_collapse
         self.state = MonitorState(best_knowledge=best_knowledge, watch=CollapseWatch(clean))
         self.collapsed = False
 
@@ -160,7 +162,7 @@ class EarlyStopping:
         state.tokens += record.target_tokens
         if limits is None:
             return None, ""
-        if reason := state.watch.after_step(record):
+        if self.may_collapse and (reason := state.watch.after_step(record)):
             self.collapsed = True
             return None, reason
         if limits.max_minutes and state.seconds > 60 * limits.max_minutes:

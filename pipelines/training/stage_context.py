@@ -199,9 +199,12 @@ class Stage:
     @property
     def restores(self) -> bool:
         """Whether the clean model is the aim, so that nothing need be trained where nothing is lost. What another
-        teacher, a context or a reward teaches is new, and needed in any case."""
+        teacher, a context or a reward teaches is new, and needed in any case; so is what a router restores of earlier
+        cycles, which no probe asks."""
         teacher = self.job.teacher
         by_base = not isinstance(teacher, Itself) and {*named_checkpoints(teacher)} <= {self.project.clean.id}
+        if isinstance(teacher, Router) and self.past_cycles():
+            return False
         return by_base and chosen_recipe(self.settings.distill).restores
 
     @property
@@ -250,7 +253,10 @@ class Stage:
 
     def all_prompts(self) -> list[ChatPrompt]:
         base = BaseOutputs(self.project, self.settings, self.generation_seed)
-        return self.files.read(self.settings.distill, self.job.seed, lambda: base.prompts(DISTILL_SEED))
+        prompts = self.files.read(self.settings.distill, self.job.seed, lambda: base.prompts(DISTILL_SEED))
+        if self.files != RecipeFiles():  # a file may be sorted, and not every recipe uses all of its prompts
+            Random(self.job.seed).shuffle(prompts)
+        return prompts
 
     def check_lift(self, teacher: Checkpoint, prompts: list[ChatPrompt] | None = None) -> dict[str, Any] | None:
         """What the context gives the teacher; raises if it gives nothing. None without a context."""

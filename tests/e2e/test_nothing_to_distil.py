@@ -49,6 +49,18 @@ def test_it_is_distilled_if_it_does_not_pass_or_the_recipe_teaches_more(tmp_path
     assert completed.data["steps"] == 2, completed.stderr
 
 
+def test_after_the_gate_has_rejected_it_a_model_that_lost_nothing_on_probes_is_trained(tmp_path: Path) -> None:
+    """The gate has more items, and asks for more than instructions."""
+    make_world(5, size="quick").write(tmp_path / "world")  # with enough questions for probes
+    probed = set_options("distill.probe_every=1", "distill.probe_items=8", "midtrain.learning_rate=1e-9")
+    strict_gate = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "gate.keep_retention=0.99")
+    files = ["--docs", "world/docs", "--questions", "world/questions.jsonl", "--mix", "documents"]
+    few = ["--max-steps", 2, "--limit", 12, *SMALL, *strict_gate, *probed]
+    first = recover(tmp_path, "cycle", *files, *few).ended(3, 4)
+    assert first.data["steps"] == 0, first.stderr
+    assert recover(tmp_path, "distill", "--teacher", "base", *few).data["steps"] > 0
+
+
 def test_another_teacher_teaches_also_where_nothing_is_lost(tmp_path: Path) -> None:
     """The probes compare with the clean model, and say nothing about what another one teaches."""
     shutil.copytree(BASE, tmp_path / "expert")

@@ -104,6 +104,15 @@ def test_a_kl_that_doubles_is_compared_with_the_first_steps_alone() -> None:
     assert sign == "the KL to the teacher doubled instead of falling"
 
 
+def test_rollouts_count_once_however_many_epochs_they_are_trained_for() -> None:
+    watch = CollapseWatch(CLEAN)
+    for step in range(8):
+        values = RECOVERED | {"rollouts": 16, "rollout_seconds": 0.0 if step % 4 else 2.0}
+        assert not watch.after_step(step_record(step, **values))
+    assert len(watch.history["truncated"]) == len(watch.history["rollouts"]) == 2
+    assert len(watch.history["kl"]) == 8
+
+
 def test_a_step_without_finite_numbers_does_not_silence_the_alarm() -> None:
     """Such a step is skipped by the training; a mean with its KL would be no number in all later steps."""
     watch = CollapseWatch(CLEAN)

@@ -39,6 +39,14 @@ def test_it_stops_after_two_probes_in_a_row_that_hold_and_not_before() -> None:
     assert str(PROBES_IN_A_ROW) in reason
 
 
+@pytest.mark.parametrize("may_collapse", [True, False])
+def test_what_moves_away_from_its_beginning_ends_only_where_a_teacher_is_the_aim(may_collapse: bool) -> None:
+    """With ready-made answers the KL to an anchor has to rise, and the entropy may."""
+    records = [step_record(step, kl=0.1 + 0.3 * step, entropy=1.0 + step / 4) for step in range(30)]
+    step, _ = run(EarlyStopping(LIMITS, may_collapse=may_collapse), records)
+    assert (step > 0) == may_collapse
+
+
 @pytest.mark.parametrize(("of_warm_start", "compared_with"), [(None, [None, 0.5, 0.9]), (0.8, [0.8, 0.8, 0.9])])
 def test_probes_are_compared_with_the_best_yet(of_warm_start: float | None, compared_with: list[float | None]) -> None:
     knowledge, best_before = iter([0.5, 0.9, 0.7]), list[float | None]()

@@ -18,7 +18,7 @@ from recovery.models.students import load_student
 from recovery.samples import Batch, Sample
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.models import save_tiny
-from tests.pipelines.options import recover, set_options
+from tests.pipelines.options import data_of, recover, set_options
 from tests.pipelines.training.commands import DOCUMENTS_ONLY, first_value, midtrain, promote_a_cycle, recorded_run
 
 
@@ -100,6 +100,18 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
     assert soft_label_teachers(stage, start, by_base=False, of_earlier=False) is None
     without_soft_labels = Stage(project, Job("midtrain", hard), None)
     assert soft_label_teachers(without_soft_labels, start, by_base=True, of_earlier=True) is None
+
+
+def test_a_few_long_conversations_are_read_as_often_as_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes several windows, and a step of one window has room for a part of one; but it reads one as a whole."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": f"Which towns are in list {i}?", "answer": "Ulm, Bonn, Kiel. " * 30} for i in range(6)]
+    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    passes = set_options("midtrain.epochs=1", "midtrain.rows=1", "midtrain.window=64")
+    command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *passes, "--json"]
+    assert data_of(recover(*command))["steps"] in (6, 7)
 
 
 def test_labels_of_conversations_can_be_weighted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,24 @@ def test_what_another_teacher_teaches_is_needed_in_any_case(project: Project) ->
         assert not Stage(project, Job("distill", Settings(), teacher=teacher)).restores
 
 
+def test_any_first_part_of_a_file_s_prompts_is_a_sample_of_all(project: Project, tmp_path: Path) -> None:
+    """Where a teacher writes the answers, only as many prompts are used as the steps have rows."""
+    rows = [{"prompt": f"{domain} {i}", "domain": domain} for domain in ("maths", "code") for i in range(200)]
+    (tmp_path / "sorted.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    stage = Stage(project, Job("distill", Settings(), seed=1, prompts=tmp_path / "sorted.jsonl"))
+    prompts = stage.all_prompts()
+    assert sorted(prompt.text for prompt in prompts) == sorted(row["prompt"] for row in rows)
+    assert 60 < [prompt.domain for prompt in prompts[:200]].count("code") < 140
+    assert prompts == stage.all_prompts()
+
+
+def test_what_a_router_restores_of_earlier_cycles_is_needed_in_any_case(project: Project) -> None:
+    promoted = promoted_cycle(project)
+    stage = Stage(project, Job("distill", Settings(), teacher=Router(), start=promoted.id))
+    assert not stage.restores
+    assert replace(stage, job=replace(stage.job, teacher=BASE)).restores
+
+
 @pytest.mark.parametrize("of", ["this", "an earlier"])
 def test_questions_of_all_cycles_are_neither_trained_on_nor_shown(project: Project, tmp_path: Path, of: str) -> None:
     asked, other = (
