@@ -69,7 +69,7 @@ class Request:
     )
     base: str | None = option(
         (*TRAIN, *JUDGE),
-        "The clean model: a folder, GGUF file or hub id "
+        "The clean model: a folder or its URL, a GGUF file or a hub id "
         "[default: the project's, RECOVER_BASE, recover.toml, else the built-in model]",
         "REF",
     )

@@ -1,5 +1,6 @@
 """Commands that maintain a project and its machines: init, doctor, cancel, gc."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @main.command()
 @options.of_request("base")
 @click.option("--db", metavar="URL", help="The database, such as postgresql://… [default: SQLite in .recover]")
-@command_result
+@partial(command_result, project=options.project_in("the working directory"))
 def init(project: Path | None, base: str | None, db: str | None) -> CommandResult:
     """Create a project in this folder: recover.toml and .recover/.
 

@@ -21,10 +21,15 @@ SIZES = ("quick", "full", "real")
 @click.argument("name", required=False)
 @click.option("--list", "list_studies", is_flag=True, help="List the studies that come with recover.")
 @click.option("--size", type=click.Choice(SIZES), default="quick", show_default=True, help="How large to run it.")
-@options.of_request("base")
+@click.option(
+    "--base",
+    metavar="REF",
+    type=options.Text(),
+    help="The clean model: a folder or hub id [default: the declaration's, else the project's]",
+)
 @click.option("--results", type=options.file_path, help="A folder to read finished arms from and to write them to.")
 @click.option("--again", is_flag=True, help="Compute again what ships with recover and what --results has.")
-@click.option("--to", type=options.file_path, help="The folder of the table, picture and page [default: the study's]")
+@click.option("--to", type=options.file_path, help="The folder of the pictures and the page [default: the study's]")
 @options.dry_run
 @command_result
 def study(

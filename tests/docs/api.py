@@ -4,11 +4,13 @@ The source is parsed, not imported, so the page is the same under every Python a
 """
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 100  # longer signatures get one argument per line
+Definition = ast.FunctionDef | ast.ClassDef
 
 PUBLIC = {
     "recovery.models.students": ["load_student", "save_student"],
@@ -56,7 +58,7 @@ def module_page(module: str, names: list[str]) -> str:
     definitions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     lines = [f"## {module}", "", *_docstring(tree)]
     for name in names:
-        lines += ["```python", signature(definitions[name]), "```", "", *_docstring(definitions[name])]
+        lines += ["```python", signature(definitions[name], definitions), "```", "", *_docstring(definitions[name])]
     return "\n".join(lines)
 
 
@@ -66,15 +68,25 @@ def parse_module(module: str) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def signature(node: ast.FunctionDef | ast.ClassDef) -> str:
+def signature(node: Definition, of_module: Mapping[str, Definition]) -> str:
     if isinstance(node, ast.FunctionDef):
         return _call(node.name, node.args, node.returns)
-    methods = [member for member in node.body if isinstance(member, ast.FunctionDef)]
-    init = next((method for method in methods if method.name == "__init__"), None)
     fields = [ast.unparse(member) for member in node.body if isinstance(member, ast.AnnAssign)]
+    init = _init(node, {} if fields else of_module)
     head = _wrapped(node.name, _arguments(init.args) if init else fields)
-    public = [method for method in methods if not method.name.startswith("_")]
+    public = [method for method in _methods(node) if not method.name.startswith("_")]
     return "\n".join([head, *(indent(f".{_method(method)}", "    ") for method in public)])
+
+
+def _init(node: Definition, of_module: Mapping[str, Definition]) -> ast.FunctionDef | None:
+    """Its own, or else that of a base class in its module."""
+    own = next((method for method in _methods(node) if method.name == "__init__"), None)
+    bases = (of_module.get(ast.unparse(base)) for base in getattr(node, "bases", []))
+    return own or next((init for base in bases if base and (init := _init(base, of_module))), None)
+
+
+def _methods(node: Definition) -> list[ast.FunctionDef]:
+    return [member for member in node.body if isinstance(member, ast.FunctionDef)]
 
 
 def _method(node: ast.FunctionDef) -> str:

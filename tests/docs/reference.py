@@ -56,7 +56,8 @@ def dials() -> str:
     lines = [
         "## Dials",
         "",
-        "The values that recipes have for the dials of `[distill]`. Other recipes refuse the dial.",
+        "The values that recipes have for the dials of `[distill]`. Other recipes refuse the dial, unless another one",
+        "gives it a meaning.",
         "",
         "| setting | value: recipes |",
         "|---|---|",
