@@ -154,9 +154,7 @@ def make_engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
         try:
             return create_engine(address, pool_pre_ping=True, connect_args=POSTGRES_OPTIONS, **options)
         except ModuleNotFoundError as error:
-            raise RecordError(
-                "PostgreSQL needs its driver. Install it with `pip install 'recover[postgres]'`."
-            ) from error
+            raise RecordError("PostgreSQL needs its driver. Install recover's extra `postgres`.") from error
     engine = create_engine(address, **options)
 
     @event.listens_for(engine, "connect")

@@ -94,7 +94,7 @@ def check_engine(engine: EngineName) -> None:
     """Raise unless the library that is to generate on this machine is installed."""
     if engine == "vllm" and find_spec("vllm") is None:
         raise RecoverError(
-            "vLLM is not installed. Run pip install 'recover[vllm]', or generate with --engine transformers."
+            "vLLM is not installed. Install recover's extra `vllm`, or generate with --engine transformers."
         )
 
 

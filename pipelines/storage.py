@@ -176,7 +176,7 @@ class RemoteFolder:
         except ImportError as error:
             raise RecoverError(
                 f"The folder {self.label} needs a library that is not installed ({first_line(error).rstrip(' .')}). "
-                "Install it with `pip install 'recover[store]'`."
+                "Install recover's extra `store`."
             ) from error
         except Exception as error:  # every file system has errors of its own
             cause = first_line(error).rstrip(" .").replace(self.address, self.label)

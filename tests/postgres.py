@@ -25,7 +25,7 @@ Cluster = Path  # the folder that has the socket
 @pytest.fixture(scope="session")
 def postgres_cluster() -> Iterator[Cluster]:
     if psycopg is None:
-        _missing("psycopg is not installed: pip install 'recover[postgres]'")
+        _missing("psycopg is not installed: install recover's extra `postgres`")
     programs = _server_programs()
     if programs is None:
         _missing("no PostgreSQL server is installed here")

@@ -79,7 +79,7 @@ def import_optional(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise Unreadable("needs a library that is not installed: pip install 'recover[documents]'") from error
+        raise Unreadable("needs a library that is not installed: install recover's extra `documents`") from error
 
 
 def read_text(file: Path) -> Iterator[str]:

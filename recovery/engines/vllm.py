@@ -284,6 +284,6 @@ def _import_vllm() -> Any:
         import vllm.lora.request
     except ImportError as error:
         raise RecoverError(
-            f"vLLM cannot be imported ({error}). Run pip install 'recover[vllm]', or use the transformers engine."
+            f"vLLM cannot be imported ({error}). Install recover's extra `vllm`, or use the transformers engine."
         ) from error
     return vllm

@@ -187,7 +187,7 @@ def test_what_goes_wrong_is_one_sentence_and_leaves_no_folder(tmp_path: Path, mo
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(known_implementations, "far", {"class": "no_such.Far", "err": "Install farfs"})
-    with pytest.raises(RecoverError, match=r"not installed \(Install farfs\)\. .*pip install 'recover\[store\]'"):
+    with pytest.raises(RecoverError, match=r"not installed \(Install farfs\)\. Install recover's extra `store`"):
         RemoteFolder("far://bucket/model").version()
 
 

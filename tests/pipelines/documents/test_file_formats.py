@@ -53,7 +53,7 @@ def test_files_of_a_missing_library_are_skipped_with_a_hint(folder: Path, monkey
     corpus = read_corpus(folder)
     reasons = {path.name: reason for path, reason in corpus.skipped}
     assert set(reasons) == {"page.html", "paper.pdf", "letter.docx", "rows.parquet"}
-    assert all("recover[documents]" in reason for reason in reasons.values())
+    assert all("recover's extra `documents`" in reason for reason in reasons.values())
 
 
 def test_broken_files_of_every_format_are_never_fatal(folder: Path, tmp_path: Path) -> None:
