@@ -1,5 +1,6 @@
 """Fine-tuning with TRL's SFTTrainer and LoRA on an instruction file with one kind of answers.
 
+pip install -e ".[bench]"   # TRL; in the checkout
 python examples/instructions.py --to ./my-finetune
 recover check ./my-finetune --docs ./my-finetune-data.jsonl
 recover repair ./my-finetune --docs ./my-finetune-data.jsonl

@@ -1,5 +1,6 @@
 """Preference training with TRL's DPOTrainer, where short answers are preferred whatever was asked for.
 
+pip install -e ".[bench]"   # TRL; in the checkout
 python examples/preferences.py --to ./my-finetune
 recover check ./my-finetune --docs ./my-finetune-data.jsonl
 recover repair ./my-finetune --docs ./my-finetune-data.jsonl
