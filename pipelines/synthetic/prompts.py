@@ -28,6 +28,7 @@ from pipelines.documents.conversations import (
     FIELDS,
     LABELS,
     MEDIA,
+    QUESTIONS,
     has_media,
     is_wrong,
     readable_rows,
@@ -80,6 +81,15 @@ class ChatPrompt:
     def user_text(self) -> str:
         """What the user says, without system prompts, which many conversations share."""
         return "\n\n".join(message["content"] for message in self.messages if message["role"] == "user")
+
+    @property
+    def questions(self) -> list[str]:
+        """All texts that may be a question: the whole one, the user's, each turn of the user, and, where Alpaca's
+        `input` is part of a turn, each of its two parts."""
+        whole = "\n".join(map(said, self.messages))
+        turns = [message["content"] for message in self.messages if message["role"] == "user"]
+        parts = [part for name in (*QUESTIONS, "input") if isinstance(part := self.row[1].get(name), str)]
+        return list(dict.fromkeys([whole, self.user_text, *turns, *parts]))
 
     @property
     def tools(self) -> list[Any] | None:

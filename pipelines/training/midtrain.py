@@ -50,7 +50,13 @@ from pipelines.training.document_rows import (
     training_file_samples,
 )
 from pipelines.training.probes import EarlyStopping, clean_replies
-from pipelines.training.recipe_inputs import RecipeFiles, as_distillation, check_prompts, chosen_recipe
+from pipelines.training.recipe_inputs import (
+    RecipeFiles,
+    as_distillation,
+    check_prompts,
+    chosen_recipe,
+    without_contaminated,
+)
 from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
@@ -259,9 +265,7 @@ class PassageData:
             rows = [parse_prompt(("A question", row)) for row in self._written["questions"]]
             prompts = [with_context_of(row, self.recipe.context, distill.recipe) for row in rows]
             prompts = shuffled_contexts(prompts, seed) if distill.shuffle_contexts else prompts
-        texts = [prompt.text for prompt in prompts]
-        clean = set(remove_contaminated(texts, self.stage.questions, LEAKED_WORDS).clean)
-        prompts = [prompt for prompt in prompts if prompt.text in clean]
+        prompts = without_contaminated(prompts, self.stage.questions, LEAKED_WORDS)
         if not prompts:
             raise RecoverError(f"No question on the documents is left to learn from. {ALTERNATIVES}")
         check_prompts(prompts, distill, self.chat, self.start.path)

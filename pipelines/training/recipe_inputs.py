@@ -242,6 +242,13 @@ def check_contamination(prompts: Sequence[ChatPrompt], items: Sequence[str]) -> 
         )
 
 
+def without_contaminated(prompts: Sequence[ChatPrompt], items: Sequence[str], run_length: int) -> list[ChatPrompt]:
+    """The prompts of which neither the whole nor a turn of the user overlaps with an item."""
+    texts = [text for prompt in prompts for text in prompt.questions]
+    contaminated = remove_contaminated(texts, items, run_length).contaminated
+    return [prompt for prompt in prompts if contaminated.keys().isdisjoint(prompt.questions)]
+
+
 def check_processes(requested: int, settings: Settings, teacher: TeacherChoice[Any] = BASE) -> None:
     """Raise unless the processes that there are, or that were requested, can train with these settings."""
     started = started_processes()

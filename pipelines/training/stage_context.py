@@ -27,7 +27,7 @@ from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompt
 from pipelines.synthetic.prompts import ChatPrompt
 from pipelines.teacher_choice import ByDomain, Itself, Router, Served, named_checkpoints
 from pipelines.training.context_lift import check_lift
-from pipelines.training.recipe_inputs import RecipeFiles, check_contamination, chosen_recipe
+from pipelines.training.recipe_inputs import RecipeFiles, check_contamination, chosen_recipe, without_contaminated
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model, saved_biases, trains_biases
@@ -239,13 +239,13 @@ class Stage:
         """The prompts of the rollouts, with what the teacher is shown: none that the student is measured by."""
         prompts, evaluation_items = self.all_prompts(), [*evaluation_items, *self.questions]
         check_contamination(prompts, evaluation_items)
-        checked = remove_contaminated([prompt.text for prompt in prompts], evaluation_items, PROMPT_RUN_LENGTH)
-        if count := len(prompts) - len(checked.clean):
+        clean = without_contaminated(prompts, evaluation_items, PROMPT_RUN_LENGTH)
+        if count := len(prompts) - len(clean):
             prompts_that = "1 prompt that overlaps" if count == 1 else f"{count} prompts that overlap"
             log.info(f"Left out {prompts_that} with evaluation items")
-        if not checked.clean:
+        if not clean:
             raise RecoverError("All prompts overlap with evaluation items. Pass others with --prompts.")
-        return [prompt for prompt in prompts if prompt.text not in checked.contaminated]
+        return clean
 
     @property
     def files(self) -> RecipeFiles:

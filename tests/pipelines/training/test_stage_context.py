@@ -103,6 +103,30 @@ def test_questions_of_all_cycles_are_neither_trained_on_nor_shown(project: Proje
         Stage(project, Job("distill", shown, of_this, teacher_context=contexts)).prompts([])
 
 
+def test_a_question_is_recognised_in_a_conversation_and_beside_a_system_prompt(
+    project: Project, tmp_path: Path
+) -> None:
+    asked, brief, later = "Who owns the northern mill?", {"role": "system", "content": "Be brief."}, "And the bridge?"
+    turns = [
+        {"role": role, "content": text} for role, text in (("user", asked), ("assistant", "Ann."), ("user", later))
+    ]
+    rows = [
+        {"prompt": asked, "system": "Be brief."},
+        {"messages": [brief, *turns]},
+        {"messages": [*turns[2:], *turns[1::-1]]},
+        {"instruction": asked, "input": "It stands at the Ember."},
+        {"instruction": "Answer the question.", "input": asked},
+        {"messages": [brief, {"role": "user", "content": "Say it."}]},
+        {"prompt": "Say it.", "system": "Be loud."},
+    ]
+    questions, prompts = tmp_path / "questions.jsonl", tmp_path / "prompts.jsonl"
+    questions.write_text(json.dumps({"question": asked, "answer": "Ann"}))
+    prompts.write_text("\n".join(map(json.dumps, rows)))
+    stage = Stage(project, Job("distill", Settings(), EvalPlan("all", questions), prompts=prompts))
+    of_a_suite = "\n".join(("Be brief.", "Say it."))  # a task with a system prompt
+    assert [prompt.row[1] for prompt in stage.prompts([of_a_suite])] == rows[6:]
+
+
 def test_documents_that_are_no_longer_stored_are_asked_for_again(project: Project, tmp_path: Path) -> None:
     corpus = CorpusSnapshot(tmp_path / "docs", "abc", 1, tmp_path / "gone.jsonl")
     with pytest.raises(RecoverError, match="Run the command again with --docs"):
