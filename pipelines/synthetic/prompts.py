@@ -52,6 +52,7 @@ MAX_ROWS = 20_000  # read from a data set of the hub
 ATTEMPTS = 6
 MIN_PROMPTS = 16  # with fewer usable prompts, the base is considered unable to write them
 KEPT_FIELDS = (*FIELDS, *LABELS, *MEDIA, "solution", "checks", "domain")  # of a row of a data set
+ReplyText = Callable[[list[int], list[int]], str]  # the text to judge, of the tokens of a prompt and of its reply
 PLACEHOLDER = "\u241f"  # stands for the user's text in a rendered chat template, to find where that text begins
 MIN_WORDS, MAX_WORDS = 2, 1_000
 MIN_CHARACTERS = 4  # instead of MIN_WORDS, in scripts without spaces between words
@@ -169,13 +170,15 @@ def other_contexts(contexts: Iterable[str], seed: int) -> dict[str, str]:
     return dict(zip(distinct, [*distinct[1:], *distinct[:1]], strict=True))  # one cycle through all of them: none stays
 
 
-def share_of_checks(prompts: Sequence[ChatPrompt], decode: Callable[[list[int]], str]) -> Callable[[Any], float]:
-    """The share of the checks of its prompt that a rollout passes; `decode` turns tokens into text."""
+def share_of_checks(prompts: Sequence[ChatPrompt], reply_text: ReplyText) -> Callable[[Any], float]:
+    """The share of the checks of its prompt that a rollout passes."""
     checks = {prompt.text: check for prompt in prompts if (check := prompt.check)}
 
     def share(sample: Any) -> float:
-        reply = sample.tokens[-sample.target_count :] if sample.target_count else []
-        return checks[sample.prompt].share(decode(reply), not sample.truncated) if sample.prompt in checks else 0.0
+        if sample.prompt not in checks:
+            return 0.0
+        end = len(sample.tokens) - sample.target_count
+        return checks[sample.prompt].share(reply_text(sample.tokens[:end], sample.tokens[end:]), not sample.truncated)
 
     return share
 

@@ -1,6 +1,6 @@
 """Distillation: restore the behaviour of a clean teacher, or learn what a context shows it, by any of the recipes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache as cache_result
@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from db.tables import Checkpoint, RunInputs
+from evals.subject import Subject
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained, open_engine, open_subject
@@ -81,15 +82,15 @@ def distill(
         if steps and teachers.instead == Itself("ema"):
             teacher = EmaTeacher(student, settings.ema_decay)  # it begins with the weights after the warm start
         if steps:
+            # Where nothing is rewarded, `checks` of a file may mean something else. Evaluations judge the same text.
+            share = share_of_checks(given_prompts, Subject(engine, chat).reply_text) if chosen.needs_checks else None
             about = f"at most {steps} steps, {len(prompts)} prompts"
             log.info(f"Distilling {start.reference} with {teachers} as teacher: {about}")
             states = Mixture(
-                recipe_states(stage, chosen, engine, given_prompts, prompts, answers, writer),
+                recipe_states(stage, chosen, engine, prompts, answers, writer, share),
                 *rows_beside(stage, chat, corpora, texts, student.vocabulary, use_labels=not chosen.compares),
             )
-            # Where nothing is rewarded, `checks` of a file may mean something else.
-            reward = share_of_checks(given_prompts, chat.text) if chosen.needs_reward else None
-            signal = signal_of(chosen, teacher, reward)
+            signal = signal_of(chosen, teacher, share)
         else:
             states, signal = Mixture(), Labels(None)
         monitor = EarlyStopping(
@@ -200,13 +201,14 @@ def recipe_states(
     stage: Stage,
     chosen: Recipe,
     engine: Engine,
-    chat_prompts: Sequence[ChatPrompt],
     prompts: list[Prompt],
     answers: Sequence[Sample],
     writer: Writer | None = None,
+    share: Callable[[Sample], float] | None = None,
 ) -> States:
     """The student's rollouts, ready-made answers, or a mixture by the recipe's on-policy fraction.
 
+    `share` is that of its checks that a rollout passes, where only right ones are learned.
     In a mixture, a step's rollouts and answers are to different prompts: both take them from one order."""
     settings, seed = stage.settings.distill, stage.job.seed
     on_policy_rows = round(chosen.on_policy_fraction * settings.rows)
@@ -223,14 +225,18 @@ def recipe_states(
             seed=seed,
             after=answer_rows,
         )
-        parts.append(_rewritten(drawn, chosen, chat_prompts, load_chat(stage.project.base), writer, seed))
+        parts.append(_rewritten(drawn, chosen, writer, share, seed))
     if answer_rows:
         parts.append(FixedRows(answers, rows=answer_rows, seed=seed, before=on_policy_rows // chosen.group))
     return Mixture(*parts)
 
 
 def _rewritten(
-    rollouts: Rollouts, chosen: Recipe, chat_prompts: Sequence[ChatPrompt], chat: Chat, writer: Writer | None, seed: int
+    rollouts: Rollouts,
+    chosen: Recipe,
+    writer: Writer | None,
+    share: Callable[[Sample], float] | None,
+    seed: int,
 ) -> States:
     if chosen.continued:
         assert writer is not None
@@ -238,7 +244,7 @@ def _rewritten(
         return TeacherContinuations(rollouts, *writer, min_tokens=min_tokens, max_tokens=max_tokens, seed=seed)
     if not chosen.right_only:
         return rollouts
-    share = share_of_checks(chat_prompts, chat.text)
+    assert share is not None
     return Accepted(rollouts, lambda sample: share(sample) == 1)
 
 

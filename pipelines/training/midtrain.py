@@ -238,7 +238,7 @@ def midtrain_in_context(
             role="midtrained",
             start=start,
             student=student,
-            states=recipe_states(data.stage, chosen, engine, questions, prompts, answers),
+            states=recipe_states(data.stage, chosen, engine, prompts, answers),
             signal=signal,
             plan=stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10)),
             source=source,

@@ -28,6 +28,7 @@ from recovery.models.students import load_student
 from recovery.samples import Sample
 from tests.chat_families import FAMILIES, GLM_4_9B, MISTRAL_7B, Family
 from tests.chats import exchange
+from tests.evals.fakes import fake_subject
 from tests.models import tiny_student
 
 
@@ -217,7 +218,7 @@ def test_a_row_without_a_short_answer_has_no_check(fields: dict[str, Any]) -> No
 
 def test_a_reward_is_the_share_of_the_checks_of_its_prompt() -> None:
     two = parse(prompt="b", checks=[{"contains": "y"}, {"max_words": 1}])
-    share = share_of_checks([parse(prompt="a", answer="x"), two, parse(prompt="c")], lambda tokens: "xyz"[tokens[0]])
+    share = share_of_checks([parse(prompt="a", answer="x"), two, parse(prompt="c")], lambda _, reply: "xyz"[reply[0]])
 
     def rollout(prompt: str, token: int) -> Sample:
         return Sample([9, token], [False, True], prompt=prompt)
@@ -225,3 +226,18 @@ def test_a_reward_is_the_share_of_the_checks_of_its_prompt() -> None:
     assert [share(rollout("a", token)) for token in (0, 1)] == [1, 0]
     assert [share(rollout("b", token)) for token in (0, 1)] == [0.5, 1]
     assert share(rollout("c", 0)) == 0
+
+
+@pytest.mark.parametrize("begun", ["", "<think>\n"])
+def test_a_reward_is_of_the_text_that_evaluations_judge(begun: str) -> None:
+    short = parse(prompt="2 + 2?", checks=[{"starts_with": "Four"}, {"max_words": 1}])
+    share = share_of_checks([short], fake_subject("").reply_text)
+
+    def rollout(reply: str) -> Sample:
+        return Sample.behind([ord(c) for c in f"2 + 2?{begun}"], [ord(c) for c in reply], prompt="2 + 2?")
+
+    thought = f"{'' if begun else '<think>'}That is four, or so I think."
+    assert share(rollout(f"{thought}</think>\n\nFour")) == 1
+    assert share(rollout(f"{thought}</think>\n\nThe sum is four")) == 0
+    assert share(rollout(thought)) == 0, "it has not begun to reply"
+    assert share(rollout("Four")) == (0 if begun else 1)

@@ -97,7 +97,7 @@ def stage(rows: int = ROWS) -> Any:
 def test_rollouts_and_answers_share_no_prompt_in_a_pass(student: Student, name: str, rows: int, answered: int) -> None:
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(60)]
     answers = [prompt.with_reply([5, 6]) for prompt in prompts[:answered]]
-    states = recipe_states(stage(rows), recipe(name), TransformersEngine(student), [], prompts, answers)
+    states = recipe_states(stage(rows), recipe(name), TransformersEngine(student), prompts, answers)
     drawn = [row.prompt for step in range(answered // rows) for row in states.draw(student, step)]
     assert sorted(map(str, drawn)) == sorted(prompt.text for prompt in prompts[:answered])
 
@@ -108,7 +108,7 @@ def test_the_on_policy_fraction_weighs_rollouts_in_the_gradient(share: float, st
     teacher = FrozenTeacher(str(save_tiny(tmp_path / "teacher", seed=2)))
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(12)]
     answers = [prompt.with_reply([5, 6, 7]) for prompt in prompts] if share < 1 else []
-    drawn = recipe_states(stage(rows), chosen, TransformersEngine(student), [], prompts, answers).draw(student, 0)
+    drawn = recipe_states(stage(rows), chosen, TransformersEngine(student), prompts, answers).draw(student, 0)
     own = int(share * rows)
     assert [row.logprobs is not None for row in drawn] == [True] * own + [False] * (rows - own)
     ours = gradient_of_step(student, drawn, signal_of(chosen, teacher), objective_of(chosen))
@@ -137,7 +137,7 @@ def test_a_writer_reads_no_token_that_only_the_student_has(tmp_path: Path, stude
         assert student.vocabulary == len(student.chat.tokenizer) - 1
         added = len(student.chat.tokenizer) - 1
         prompts = [Prompt("say", student.chat.prompt("say"))]
-        states = recipe_states(stage(4), chosen, _Engine(added), [], prompts, [], writer)  # type: ignore[arg-type]
+        states = recipe_states(stage(4), chosen, _Engine(added), prompts, [], writer)  # type: ignore[arg-type]
         rows = states.draw(student, 0)
     assert len(rows) == 4
     assert all(added not in row.tokens for row in rows)
