@@ -166,7 +166,8 @@ def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
             "so their items cannot be paired. Measure both on the same prompts."
         )
     margin, setting = gate.behaviour_margin, "gate.behaviour_margin"
-    block, of = (recovered.settings.get(name, 0) for name in ("block", "of"))
+    # Prompts that were asked in other blocks, before the setting was changed, are looked at as a new measurement is.
+    block, of = (gate.block if "block" in recovered.settings else 0), recovered.settings.get("of", 0)
     before, after = clean.passed_by_key(), recovered.passed_by_key()
     test = sequential_test(before, after, margin, block, of)
     of_clean = [before[key] for key in after if key in before]

@@ -132,6 +132,13 @@ def test_a_cycle_stops_where_the_gate_decides() -> None:
     assert stopped < 2000
 
 
+def test_prompts_that_were_asked_in_other_blocks_are_judged_by_the_blocks_that_decide_whether_they_are_enough() -> None:
+    clean, asked = result([True] * 2000), asked_in_blocks([i >= 23 for i in range(400)], 2000)
+    for block, outcome in ((200, "failed"), (400, "inconclusive")):  # most are lost in the first 200
+        assert judge(Gate(block=block), clean, asked).outcome == outcome
+        assert settles_behaviour(Gate(block=block), [clean], asked.items) == (outcome == "failed")
+
+
 def test_the_other_measures_may_decide_alone() -> None:
     """A verdict with one of them failed stays a failure, and says that more prompts would not change it."""
     same, known = (
