@@ -161,7 +161,8 @@ class Cycle(Stage):
         else:
             first_block = self._stop_rule(clean, lambda items: True)  # its score decides nothing
             before = self._measure(damaged, "the model to recover", final, "damaged", first_block)
-        items_text = [item.prompt for result in clean for item in result.items]
+        measured = [*clean, *(probe.clean if probe else [])]
+        items_text = [item.prompt for result in measured for item in result.items]
         prompts = self.prompts(items_text) if self.settings.distill.steps else []
         teachers = self.teachers(main_teacher, len(prompts), items_text)
         corpora = self.read_by(damaged) if self.settings.distill.documents_share else []

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from db.tables import Checkpoint
+from evals.results import Result
+from pipelines.cycle import Cycle
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.resolve import apply_overrides
-from pipelines.settings.schema import Settings
+from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.synthetic.prompts import ChatPrompt, parse_prompt
 from pipelines.teacher_choice import BASE, ByDomain, Itself, Model, Router, Served, TeacherChoice
@@ -24,6 +26,7 @@ from recovery.samples import Batch, Sample
 from recovery.server_teacher import ServerTeacher
 from recovery.states import Prompt
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, RouterTeacher, Teacher
+from tests.evals.fakes import result
 from tests.models import save_tiny
 from tests.pipelines.project.checkpoints import promoted_cycle
 from tests.recovery.engines.small_server import SmallServer, serving
@@ -125,6 +128,22 @@ def test_a_question_is_recognised_in_a_conversation_and_beside_a_system_prompt(
     stage = Stage(project, Job("distill", Settings(), EvalPlan("all", questions), prompts=prompts))
     of_a_suite = "\n".join(("Be brief.", "Say it."))  # a task with a system prompt
     assert [prompt.row[1] for prompt in stage.prompts([of_a_suite])] == rows[6:]
+
+
+def test_items_of_probes_are_not_trained_on_either(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(
+        project: Project, checkpoint: Checkpoint, plan: EvalPlan, *_: object, **options: object
+    ) -> list[Result]:
+        followed = result([True] * 8)
+        return [replace(followed, items=[replace(item, prompt=f"Say {plan.split}.") for item in followed.items])]
+
+    monkeypatch.setattr("pipelines.cycle.measure_checkpoint", measure)
+    (tmp_path / "prompts.txt").write_text("Say probe.\nSay final.")
+    job = Job("distill", Settings(distill=Distill(probe_every=10)), prompts=tmp_path / "prompts.txt")
+    with pytest.raises(RecoverError, match="All prompts overlap with evaluation items"):
+        Cycle(project, job).recover(project.clean)
 
 
 def test_documents_that_are_no_longer_stored_are_asked_for_again(project: Project, tmp_path: Path) -> None:
