@@ -24,7 +24,7 @@ from recovery.models.students import load_chat
 from recovery.samples import Sample
 from recovery.states import FixedRows
 
-DISTILL_SEED = 50  # added to the seed of prompts to distil on: the student has read answers to those of the mix
+DISTILL_SEED = 50  # added to the seed of what is distilled on: the student has read the mix
 FIRST_TOKENS = 16  # first tokens sampled for each text: a chat model begins most texts with a turn of a chat
 ATTEMPTS = 6
 MIN_WORDS = 8  # of a text

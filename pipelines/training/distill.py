@@ -11,10 +11,11 @@ from typing import Any
 from db.tables import Checkpoint, RunInputs
 from evals.subject import Subject
 from pipelines.documents.corpus import CorpusSnapshot
+from pipelines.evaluation.evaluation_plan import midtrainings
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained, open_engine, open_subject
 from pipelines.project.project import Project, weights_id
-from pipelines.synthetic.base_outputs import BaseOutputs, GeneratedTexts
+from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs, GeneratedTexts
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
 from pipelines.training.document_rows import conversation_samples, rows_beside
@@ -55,7 +56,7 @@ def distill(
     if steps and (chosen.scores_with_teacher or chosen.continued or chosen.data == "teacher"):
         prompts = teachers.readable(prompts, chat)
     # Answers and texts are sampled while no other model is in memory.
-    texts = _texts(stage, chat) if steps and settings.texts_share else []
+    texts = _texts(stage, start, chosen, chat) if steps and settings.texts_share else []
     answers = replies_beforehand(stage, start, teachers, chosen, chat, given_prompts, prompts[: steps * settings.rows])
     clean = clean_replies(stage, chosen, teachers, prompts) if steps else None
     student = load_trained(start.path, stage.adapter, bf16=stage.settings.bf16)
@@ -248,7 +249,11 @@ def _rewritten(
     return Accepted(rollouts, lambda sample: share(sample) == 1)
 
 
-def _texts(stage: Stage, chat: Chat) -> list[GeneratedTexts]:
+def _texts(stage: Stage, start: Checkpoint, chosen: Recipe, chat: Chat) -> list[GeneratedTexts]:
+    midtraining = next(midtrainings(stage.project, [start]), None)
+    has_read_texts = midtraining is not None and (midtraining.inputs.mix or {}).get("texts", 0) > 0
+    # As labels, the same texts again would be learned by heart.
+    more_seed = DISTILL_SEED if has_read_texts and not chosen.compares else 0
     separator = chat.separator if len(document_ends(chat.tokenizer)) > 1 else None  # as in mid-training
-    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed, separator)
+    base = BaseOutputs(stage.project, stage.settings, stage.generation_seed + more_seed, separator)
     return base.texts(is_default="distill.texts" not in stage.job.given)

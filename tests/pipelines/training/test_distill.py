@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 import torch
 
+from db.tables import RunInputs
+from pipelines.job import Job
+from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Settings
-from pipelines.training.distill import open_writer, recipe_states, those_that_end
-from pipelines.training.stage_context import Teachers
+from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs
+from pipelines.training.distill import _texts, open_writer, recipe_states, those_that_end
+from pipelines.training.stage_context import Stage, Teachers
 from recovery.divergences import merge_stops
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
-from recovery.models.students import Student
+from recovery.models.students import Student, load_chat
 from recovery.recipes import objective_of, recipe, signal_of
 from recovery.samples import Sample
 from recovery.states import Prompt
@@ -141,6 +145,23 @@ def test_a_writer_reads_no_token_that_only_the_student_has(tmp_path: Path, stude
         rows = states.draw(student, 0)
     assert len(rows) == 4
     assert all(added not in row.tokens for row in rows)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_texts_that_the_mix_had_are_not_labels_again(share: float, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(BaseOutputs, "texts", lambda base, is_default: base.seed)
+    project = Project.open(tmp_path, str(save_tiny(tmp_path / "base")))
+    cycle, _ = project.tracker.open_cycle(project.id)
+    mix = RunInputs(mix={"answers": 0.3, "texts": share, "earlier": 0.0})
+    run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=mix)
+    project.tracker.checkpoint(project.id, "midtrained", "m", parent=project.clean.id, run=run, cycle=cycle)
+    start, chat = project.resolve("cycle:1/midtrained"), load_chat(project.base)
+    seeds = [
+        _texts(Stage(project, Job("distill", Settings(), seed=3)), checkpoint, recipe(name), chat)
+        for checkpoint in (start, project.clean)
+        for name in ("sft", "opd")
+    ]
+    assert seeds == [3 + DISTILL_SEED if share else 3, 3, 3, 3]
 
 
 class _Engine:
