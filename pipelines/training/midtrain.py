@@ -57,12 +57,13 @@ from pipelines.training.recipe_inputs import (
     chosen_recipe,
     without_contaminated,
 )
-from pipelines.training.stage_context import Stage, Teachers
+from pipelines.training.stage_context import PROMPT_RUN_LENGTH, Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
 from recovery.recipes import Recipe, recipe
+from recovery.samples import Sample
 from recovery.states import CommonTokens, FixedRows, Mixture, Prompt, States
 
 MEASURE_EVERY = 10  # steps between measurements of entropy and signal shape, which take time on a GPU
@@ -115,7 +116,7 @@ def midtrain(
         )
     if text_rows:
         states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
-    answers = base.answers(is_default="midtrain.mix.answers" not in given) if mix.answers else []
+    answers = mix_answers(stage, base) if mix.answers else []
     if answers:
         states.append(answer_rows(answers, mix.answers, targets, seed=stage.job.seed))
     answers_share = mix.answers if answers else 0.0
@@ -156,6 +157,14 @@ def midtrain(
             monitor=EarlyStopping(),
         )
         return training.run_to_end()
+
+
+def mix_answers(stage: Stage, base: BaseOutputs) -> list[Sample]:
+    """The base's answers to its own prompts; to none that the student is asked about the documents."""
+    answers = base.answers(is_default="midtrain.mix.answers" not in stage.job.given)
+    prompts = [answer.prompt or "" for answer in answers]
+    asked = remove_contaminated(prompts, stage.questions, PROMPT_RUN_LENGTH).contaminated
+    return [answer for answer in answers if answer.prompt not in asked]
 
 
 def scheduled_stage(
@@ -283,8 +292,9 @@ class PassageData:
         left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
         count = round(settings.ordinary_prompts / left * len(about_passages))
         base = BaseOutputs(self.stage.project, self.stage.settings, self.stage.generation_seed)
-        ordinary = islice(cycle(base.prompts()), count) if count else ()
-        prompts = [*about_passages, *as_prompts(ordinary, self.chat)]
+        written = base.prompts() if count else []
+        ordinary = remove_contaminated(written, self.stage.questions, PROMPT_RUN_LENGTH).clean
+        prompts = [*about_passages, *as_prompts(islice(cycle(ordinary), count), self.chat)]
         if earlier:
             prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)
             clean = remove_contaminated(prefixes, self.stage.questions).clean

@@ -6,16 +6,22 @@ import pytest
 import torch
 from click.testing import Result
 
+from pipelines.documents.corpus import CorpusSnapshot
+from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
+from pipelines.settings.schema import Distill, Settings
+from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
-from pipelines.training.midtrain import soft_label_teachers
+from pipelines.training.midtrain import PassageData, mix_answers, soft_label_teachers
 from pipelines.training.stage_context import Stage, Teachers
 from recovery.lab import BASE
-from recovery.models.students import load_student
+from recovery.models.students import load_chat, load_student
+from recovery.recipes import recipe
 from recovery.samples import Batch, Sample
+from recovery.states import Prompt
 from recovery.teachers import FrozenTeacher, Teacher
 from tests.models import save_tiny
 from tests.pipelines.options import data_of, recover, set_options
@@ -40,6 +46,21 @@ def test_the_base_gives_the_soft_labels_of_what_it_wrote(docs: Path, omitted: st
     assert mix in soft.stderr
     expected = {"answers": 0.3, "texts": 0.0} if omitted == "texts" else {"answers": 0.0, "texts": 0.25}
     assert recorded_run(soft).inputs.mix == expected | {"earlier": 0.0}
+
+
+def test_the_base_is_asked_no_question_on_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, other = "Who owns the northern mill?", "Say hello."
+    monkeypatch.setattr(BaseOutputs, "prompts", lambda base: [asked, other])
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(json.dumps({"question": asked, "answer": "Ann"}))
+    project = Project.open(tmp_path, str(save_tiny(tmp_path / "base")))
+    settings = Settings(distill=Distill(max_new_tokens=8))
+    stage, chat = Stage(project, Job("midtrain", settings, EvalPlan("all", questions))), load_chat(project.base)
+    answers = mix_answers(stage, BaseOutputs(project, settings, 0))
+    assert [answer.prompt for answer in answers] == [other]
+    data = PassageData(stage, CorpusSnapshot(tmp_path, "", 0, tmp_path), project.clean, recipe("in-context"), chat, [])
+    about = [Prompt("The mill", [5])] * 8
+    assert {prompt.text for prompt in data.with_others(about, [])} == {"The mill", other}
 
 
 def test_documents_alone_have_no_teacher(docs: Path) -> None:
