@@ -90,7 +90,7 @@ def _is_whole(folder: Path) -> bool:
         for file in {WEIGHTS, *(path.name for path in folder.glob("*.safetensors"))}:
             with safe_open(folder / file, "pt"):
                 pass
-        torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
+        _ = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)["optimizer"]["state"]
         json.loads((folder / NOTES).read_text(encoding="utf-8"))
     except Exception:  # the libraries raise errors of many types
         return False

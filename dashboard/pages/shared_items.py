@@ -34,7 +34,7 @@ def on_shared_items(reader: Reader, levels: Sequence[Level | None]) -> Shared | 
 
 def changes_by_kind(reader: Reader, before: Evaluation | None, after: Evaluation | None) -> dict[str, float]:
     """By kind of instruction: how much more of them an evaluation followed than another, on the shared prompts."""
-    if before is None or after is None:
+    if before is None or after is None or before.content != after.content:
         return {}
     was, now = reader.verdicts(before.id), reader.verdicts(after.id)
     shares = [_followed([side[key] for key in was if key in now]) for side in (was, now)]

@@ -28,7 +28,6 @@ from evals.suites.training_texts import (
 from recovery.errors import RecoverError
 
 SUITES = (*HEADLINES, "retention")
-HASH_LENGTH = 16
 DEFAULT_TASKS = {  # of a base that names none for the suite
     "behaviour": "ifeval",
     "retention": "general",
@@ -91,7 +90,7 @@ def measure(
 
 def of_file(file: str | Path, results: Sequence[Result]) -> list[Result]:
     """The results, with the hash of their file: those of another file of the same name are not compared with them."""
-    content = {"content": file_hash(Path(file))[:HASH_LENGTH]}
+    content = {"content": item_key(file_hash(Path(file)))}  # an lm-eval task has a hash of each of its files
     return [replace(result, settings=result.settings | content) for result in results]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from db.column_types import storable
-from pipelines.documents.file_formats import ROWS, TEXT_FIELDS, Unreadable, has_content, rows_of
+from pipelines.documents.file_formats import ROWS, TABLES, TEXT_FIELDS, Unreadable, has_content, rows_of
 from pipelines.documents.files import readable_files
 from pipelines.log import log
 from recovery.errors import RecoverError
@@ -36,8 +36,8 @@ ROLES |= {role: role for role in ("system", "user", "assistant", "tool")}
 MAX_ROWS = 200_000  # that are read
 FIRST = 20  # rows that show whether a file has conversations, or conversations that show what a template leaves out
 GIVE_CONVERSATIONS = (
-    "Give JSON, JSON lines, Parquet or CSV, with messages, ShareGPT's conversations, or a prompt and its answer in "
-    "each row."
+    "Give JSON, JSON lines or Parquet with messages, ShareGPT's conversations, or a prompt and its answer in each row; "
+    "or CSV with prompts and answers."
 )
 INVALID = 'no valid "messages". Write a list of {"role": …, "content": …}.'
 
@@ -141,6 +141,8 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             conversation, has_turns = training_conversation(row), _has_turns(row)
         except ValueError:
             conversation, has_turns = None, True
+        if path.suffix.lower() in TABLES:  # where other fields are texts
+            has_turns = _is_pair(row)
         conversations += [_storable(conversation)] if conversation else []
         left_out += conversation is None
         has_objects |= isinstance(row, dict)
@@ -186,8 +188,11 @@ def _has_text(row: Any) -> bool:
 def _has_turns(row: Any) -> bool:
     """Whether a row has a question, or the fields of a conversation with perhaps nothing in them."""
     fields = row.keys() if isinstance(row, dict) else set[str]()
-    is_pair = bool(fields & set(QUESTIONS) and fields & set(ANSWERS))
-    return bool(fields & {*TURNS, "chosen"}) or is_pair or (isinstance(row, dict) and bool(turns_of(row)))
+    return bool(fields & {*TURNS, "chosen"}) or _is_pair(row) or (isinstance(row, dict) and bool(turns_of(row)))
+
+
+def _is_pair(row: Any) -> bool:
+    return isinstance(row, dict) and bool(row.keys() & set(QUESTIONS) and row.keys() & set(ANSWERS))
 
 
 def _storable(conversation: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,8 @@ ROW_NUMBERS = ("", "unnamed: 0", "__index_level_0__")  # the names that pandas g
 BLOCKS = ("title", "header", "nav", "main", "aside", "footer", "summary", "address", "form")  # inline to markdownify
 POWER = re.compile(r"\s*[-−+]?\d+\s*")
 LISTS = ("data", "rows", "records", "items", "results", "documents", "articles")  # of an object that is a data set
-ROWS = (".json", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv")  # ends of names of files of rows
+TABLES = (".csv", ".tsv")  # ends of names of files whose fields are texts
+ROWS = (".json", ".jsonl", ".ndjson", ".parquet", *TABLES)  # of files of rows
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
 MAX_LINE_BYTES = 16 << 20
@@ -238,7 +239,7 @@ def rows_of(file: Path) -> Iterator[Any]:
     suffix = file.suffix.lower()
     if suffix == ".parquet":
         yield from parquet_rows(file)
-    elif suffix in (".csv", ".tsv"):
+    elif suffix in TABLES:
         yield from csv_rows(file)
     elif suffix == ".json":
         try:

@@ -29,6 +29,7 @@ from pipelines.documents.conversations import (
     LABELS,
     MEDIA,
     QUESTIONS,
+    TURNS,
     has_media,
     is_wrong,
     readable_rows,
@@ -89,7 +90,8 @@ class ChatPrompt:
         `input` is part of a turn, each of its two parts."""
         whole = "\n".join(map(said, self.messages))
         turns = [message["content"] for message in self.messages if message["role"] == "user"]
-        parts = [part for name in (*QUESTIONS, "input") if isinstance(part := self.row[1].get(name), str)]
+        fields = {} if any(name in self.row[1] for name in TURNS) else self.row[1]
+        parts = [part for name in (*QUESTIONS, "input") if isinstance(part := fields.get(name), str)]
         return list(dict.fromkeys([whole, self.user_text, *turns, *parts]))
 
     @property
@@ -278,8 +280,8 @@ def _from_hub(reference: str) -> list[ChatPrompt]:
     prompts = [by_text[text] for text in filter_prompts(by_text)]
     if not prompts:
         raise RecoverError(
-            f"No row of {reference} has a prompt. A row needs a field prompt, instruction, question, messages or "
-            "conversations."
+            f"No row of {reference} has a prompt that can be read. A row needs a field prompt, instruction, question, "
+            "messages or conversations, and no pictures, videos or sounds."
         )
     return prompts
 

@@ -164,6 +164,8 @@ def mix_answers(stage: Stage, base: BaseOutputs) -> list[Sample]:
     answers = base.answers(is_default="midtrain.mix.answers" not in stage.job.given)
     prompts = [answer.prompt or "" for answer in answers]
     asked = remove_contaminated(prompts, stage.questions, PROMPT_RUN_LENGTH).contaminated
+    if asked:
+        log.info(f"Left out {len(asked):,} of the base's prompts, which ask what the documents are measured by")
     return [answer for answer in answers if answer.prompt not in asked]
 
 

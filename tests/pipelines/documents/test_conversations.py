@@ -263,6 +263,13 @@ def test_a_folder_of_training_files_alone_is_read_as_they_are(tmp_path: Path, ca
         read_training_files(tmp_path)
 
 
+def test_a_table_without_answers_is_one_of_documents(tmp_path: Path) -> None:
+    for text in ("id,conversation\n1,A: Hello. B: Hi.\n", "question,explanation\nWhy?,Because.\n"):
+        (tmp_path / "table.csv").write_text(text)
+        assert read_training_files(tmp_path) == []
+        assert len(read_corpus(tmp_path).texts) == 1
+
+
 def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "notes.md").write_text("messages: [{}]")
     texts = [FORMATS["messages"] | {"text": "one"}, {"question": "Q?", "note": "no answer"}]
