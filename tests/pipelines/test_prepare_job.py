@@ -200,8 +200,10 @@ def test_a_folder_of_conversations_is_learned_and_other_files_are_called_what_th
     command = ("midtrain", "--dry-run", "--json", "--conversations")
     assert data_of(recover(*command, "chats"))["conversations"] == 2
     Path("chats.csv").write_text("prompt,answer\nHi,Hello\n")
+    assert data_of(recover(*command, "chats.csv"))["conversations"] == 1
+    Path("towns.csv").write_text("name,town\nAda,Oslo\n")
     (Path("chats") / "notes.md").write_text("A note.")
-    for path in ("chats", "chats.csv"):
+    for path in ("chats", "towns.csv"):
         refused = recover(*command, path)
         assert (refused.exit_code, f"{path} has no conversations, or files of other kinds" in refused.stderr) == (
             1,
