@@ -220,13 +220,13 @@ class HarnessModel(TemplateLM):
         length = self._window()
         texts = [self.tok_encode(request.args[0], add_special_tokens=False) for request in requests]
         windows = [get_rolling_token_windows(text, self.prefix_token_id, length, 1) for text in texts]
-        return [math.fsum(map(sum, self._scores(map(make_disjoint_window, pairs)))) for pairs in windows]
+        return [self._score(map(make_disjoint_window, pairs)) for pairs in windows]
 
-    def _scores(self, windows: Iterable[tuple[list[int], list[int]]]) -> list[list[float]]:
-        """The log-probs of what each window predicts."""
+    def _score(self, windows: Iterable[tuple[list[int], list[int]]]) -> float:
+        """The log-prob of all that the windows predict."""
         windows = list(windows)
         rows = self.subject.engine.logprobs([context + text for context, text in windows])
-        return [row[-len(text) :] for row, (_, text) in zip(rows, windows, strict=True)]
+        return math.fsum(math.fsum(row[-len(text) :]) for row, (_, text) in zip(rows, windows, strict=True))
 
     def _window(self) -> int:
         """The smallest maximum length: of the model's config (as in lm-eval), the tokenizer, and the engine, which

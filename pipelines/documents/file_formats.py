@@ -215,11 +215,12 @@ def csv_rows(file: Path) -> Iterator[Any]:
             header = text.readline(MAX_LINE_BYTES)
             delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
             lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
-            yield from _whole_rows(csv.DictReader(lines, delimiter=delimiter))
+            yield from _whole_rows(csv.DictReader(lines, delimiter=delimiter, strict=True))
         except UnicodeError as error:
             raise Unreadable(NOT_UTF8) from error
         except csv.Error as error:
-            raise Unreadable(f"not a table of comma-separated values: {error}") from error
+            # A quote that is never closed would make all rows behind it one field.
+            raise Unreadable(f"not a table of comma-separated values: {error}; check its quotes") from error
 
 
 def _whole_rows(rows: Iterable[dict[Any, Any]]) -> Iterator[dict[str, Any]]:

@@ -38,7 +38,7 @@ from pipelines.documents.conversations import (
     turns_of,
 )
 from pipelines.documents.corpus import dataset_rows, is_hub_id
-from pipelines.documents.file_formats import has_content
+from pipelines.documents.file_formats import TABLES, has_content
 from pipelines.log import log
 from pipelines.model_loading import OpenSubject
 from pipelines.storage import ContentCache
@@ -192,7 +192,7 @@ def read_prompts(path: Path) -> list[ChatPrompt]:
     Only a data set is filtered; a file is used as it is."""
     if not path.exists() and is_hub_id(str(path)):
         return _from_hub(str(path))
-    if path.is_file() and path.suffix.lower() in (".json", ".parquet", ".csv", ".tsv"):
+    if path.is_file() and path.suffix.lower() in (".json", ".parquet", *TABLES):
         return _from_table(path)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")

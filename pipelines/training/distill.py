@@ -120,7 +120,7 @@ def distill(
 
 
 def is_of_rejected_cycle(project: Project, checkpoint: Checkpoint) -> bool:
-    """Whether the gate has judged its cycle, on more items than a probe has, and not promoted it."""
+    """Whether its cycle was rejected: by the gate, on more items than a probe has, or by a person."""
     cycles = project.reader.cycles(project.id)
     return any(cycle.number == checkpoint.cycle and cycle.status == "rejected" for cycle in cycles)
 

@@ -163,10 +163,10 @@ def mix_answers(stage: Stage, base: BaseOutputs) -> list[Sample]:
     """The base's answers to its own prompts; to none that the student is asked about the documents."""
     answers = base.answers(is_default="midtrain.mix.answers" not in stage.job.given)
     prompts = [answer.prompt or "" for answer in answers]
-    asked = remove_contaminated(prompts, stage.questions, PROMPT_RUN_LENGTH).contaminated
-    if asked:
-        log.info(f"Left out {len(asked):,} of the base's prompts, which ask what the documents are measured by")
-    return [answer for answer in answers if answer.prompt not in asked]
+    contaminated = remove_contaminated(prompts, stage.questions, PROMPT_RUN_LENGTH).contaminated
+    if contaminated:
+        log.info(f"Left out {len(contaminated):,} of the base's prompts, which ask what the documents are measured by")
+    return [answer for answer in answers if answer.prompt not in contaminated]
 
 
 def scheduled_stage(
