@@ -248,8 +248,11 @@ class HarnessModel(TemplateLM):
         pairs = [(before[-room:], after) for room, (_, before, after) in zip(rooms, requests, strict=True)]
         are_greedy = self._greedy(pairs) if self.greedy else [False] * len(pairs)
         contexts, continuations = [before for before, _ in pairs], [after for _, after in pairs]
-        scores = self.subject.engine.continuation_logprobs(contexts, continuations)  # reads equal contexts once
-        return list(zip(map(sum, scores), are_greedy, strict=True))
+        # Equal contexts are read once.
+        scores = [sum(row) for row in self.subject.engine.continuation_logprobs(contexts, continuations)]
+        if any(map(math.isnan, scores)):  # the first choice would count as the likeliest
+            raise RecoverError("The model's likelihoods are no numbers, so its weights are broken. Train it again.")
+        return list(zip(scores, are_greedy, strict=True))
 
     def _greedy(self, pairs: list[tuple[list[int], list[int]]]) -> list[bool]:
         """Whether greedy decoding gives the continuation. One reply per context is enough for all its continuations."""

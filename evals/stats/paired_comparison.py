@@ -17,7 +17,11 @@ import numpy as np
 
 from recovery.errors import RecoverError
 
-QUANTILES = (np.arange(500) + 0.5) / 500  # midpoints of equal shares of a distribution, instead of random draws
+# Midpoints of shares of a distribution, and the size of each, instead of random draws. The shares are equal but in the
+# tails, which decide where many readings together have one level.
+_TAIL = np.logspace(-9, -2.7, 60)
+_ENDS = np.concatenate([[0], _TAIL, np.linspace(0.002, 0.998, 500)[1:-1], 1 - _TAIL[::-1], [1]])
+QUANTILES, WEIGHTS = (_ENDS[1:] + _ENDS[:-1]) / 2, np.diff(_ENDS)
 DRAWS = 2000  # of a bootstrap
 POWER = 0.8  # of showing what is true, where items or seeds are planned
 
@@ -122,7 +126,8 @@ def _share_below(bound: float, slope: np.ndarray, n: int, differ: int) -> float:
     safe = np.where(slope == 0, np.inf, slope)
     losing = 1 - _beta_below(bound / safe, differ + 1, n - differ) if bound < 0 else np.ones_like(slope)
     winning = _beta_below(bound / safe, differ, n - differ + 1) if bound >= 0 else np.zeros_like(slope)
-    return float(np.where(slope < 0, losing, winning).mean())
+    weights = WEIGHTS if len(slope) > 1 else None  # a single point has all the mass
+    return float(np.average(np.where(slope < 0, losing, winning), weights=weights))
 
 
 Passes = Mapping[str, bool]  # by item key

@@ -213,8 +213,10 @@ def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterab
 
 
 def _method(result: Result | Evaluation) -> tuple[Any, ...]:
-    """How something was measured, apart from which items."""
-    which = (KEY, COST, "limit", "part", "block", "of")
+    """How something was measured, apart from which items.
+
+    The examples in the prompts of an lm-eval task depend on the part of its items that is asked."""
+    which = (KEY, COST, "limit", "block", "of") + ("part",) * (result.data not in ("lm-eval", "local"))
     settings = {name: value for name, value in result.settings.items() if name not in which}
     return result.suite, result.task, result.data, settings
 

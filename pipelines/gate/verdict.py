@@ -170,7 +170,7 @@ def judge_behaviour(gate: Gate, clean: Result, recovered: Result) -> Judgement:
     block, of = (gate.block if "block" in recovered.settings else 0), recovered.settings.get("of", 0)
     before, after = clean.passed_by_key(), recovered.passed_by_key()
     test = sequential_test(before, after, margin, block, of)
-    of_clean = [before[key] for key in after if key in before]
+    of_clean = [before[key] for key in after if key in before][: test.pair.n]  # until the look that was clear
     judgement = _difference(test.pair, margin, setting, test.outcome)
     judgement = replace(judgement, of=test.total, differ=test.pair.differ, before=sum(of_clean) / len(of_clean))
     if cannot_be_missed(vars(judgement)):

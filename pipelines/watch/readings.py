@@ -123,16 +123,17 @@ class InstructionReadings:
 
     def read(self, model: Student) -> PairedTest | None:
         """None where nothing can be told. A model that has learned to write, or to think, at length may follow the
-        instructions behind the end of a cut reply; one whose replies repeat themselves has lost their end."""
+        instructions behind the end of a cut reply, which counts as unchanged; one whose replies repeat themselves has
+        lost their end."""
         with evaluating(model.model):
             items = self._answer(model, NEW_TOKENS)
         judged = [
             i for i in items if i.verdicts["finished"] or i.key in self.cut or repetition(i.answer.split()) > REPEATS
         ]
-        passed = {item.key: item.passed for item in judged}
         self.rounds += 1
-        if not passed:
+        if not judged:
             return None
+        passed = self.clean | {item.key: item.passed for item in judged}
         # 1/2 + 1/6 + 1/12 + … is 1: all times together claim a loss without one with the probability ALPHA.
         return paired_test(self.clean, passed, 1 - ALPHA / (self.rounds * (self.rounds + 1)))
 

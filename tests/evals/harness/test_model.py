@@ -264,3 +264,11 @@ def test_the_likelihoods_of_long_texts_are_the_same(pair: tuple) -> None:
     mine = ours.loglikelihood_rolling(requests("loglikelihood_rolling", texts))
     expected = theirs.loglikelihood_rolling(requests("loglikelihood_rolling", texts), disable_tqdm=True)
     assert mine == pytest.approx(expected, rel=1e-4)
+
+
+def test_likelihoods_that_are_no_numbers_choose_nothing(rows: str) -> None:
+    subject = fake_subject({})
+    subject.engine.continuation_logprobs = lambda contexts, after: [[float("nan")] for _ in after]
+    config = task(rows, output_type="multiple_choice", doc_to_choice="choices", metric_list=[{"metric": "acc"}])
+    with pytest.raises(RecoverError, match="no numbers"):
+        run_task(subject, config, suite="retention")

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from evals.stats.paired_comparison import lower_bound, mcnemar, n_needed, paired_test, wilson
+from evals.stats.paired_comparison import lower_bound, mcnemar, n_needed, p_at_most, paired_test, wilson
 from recovery.errors import RecoverError
 
 
@@ -57,17 +57,33 @@ def test_more_losses_never_raise_the_bound_and_more_gains_never_lower_it() -> No
 @pytest.mark.parametrize("n", [10, 40])
 def test_the_bound_is_wrong_at_most_one_time_in_twenty(n: int) -> None:
     """Exact: every possible table, weighted by its probability, over a grid of true shares."""
-    tables = np.array([(b, c) for b in range(n + 1) for c in range(n + 1 - b)])
+    tables = all_tables(n)
     bounds = np.array([lower_bound(n, b, c) for b, c in tables])
-    rest = n - tables.sum(1)
-    multiplicity = gammaln(n + 1) - gammaln(tables + 1).sum(1) - gammaln(rest + 1)
     worst = 0.0
     for gain in (0.0, 0.005, 0.02, 0.05, 0.1, 0.3):
         for loss in (0.0, 0.01, 0.03, 0.05, 0.1, 0.2, 0.4):
-            logs = np.log(np.maximum([loss, gain, 1 - loss - gain], 1e-300))
-            probability = np.exp(multiplicity + tables[:, 0] * logs[0] + tables[:, 1] * logs[1] + rest * logs[2])
-            worst = max(worst, probability[bounds > gain - loss + 1e-9].sum())
+            worst = max(worst, probabilities(tables, n, loss, gain)[bounds > gain - loss + 1e-9].sum())
     assert 0.03 < worst <= 0.05  # the lower limit shows that the bound is not needlessly wide
+
+
+@pytest.mark.parametrize("level", [1e-4, 1e-5])
+def test_the_bound_holds_the_small_levels_of_many_readings(level: float) -> None:
+    n, loss, gain = 60, 0.205, 0.195
+    tables = all_tables(n)
+    p_values = np.array([p_at_most(n, b, c, gain - loss) for b, c in tables])
+    assert 0.2 * level < probabilities(tables, n, loss, gain)[p_values < level].sum() <= level
+
+
+def all_tables(n: int) -> np.ndarray:
+    """All counts (lost, gained) of n items."""
+    return np.array([(b, c) for b in range(n + 1) for c in range(n + 1 - b)])
+
+
+def probabilities(tables: np.ndarray, n: int, loss: float, gain: float) -> np.ndarray:
+    rest = n - tables.sum(1)
+    multiplicity = gammaln(n + 1) - gammaln(tables + 1).sum(1) - gammaln(rest + 1)
+    logs = np.log(np.maximum([loss, gain, 1 - loss - gain], 1e-300))
+    return np.exp(multiplicity + tables[:, 0] * logs[0] + tables[:, 1] * logs[1] + rest * logs[2])
 
 
 def test_n_needed_items_give_the_requested_power() -> None:

@@ -122,6 +122,14 @@ def test_a_clear_verdict_says_after_how_many_prompts_it_stopped() -> None:
     assert (failed.outcome, failed.behaviour.n) == ("failed", 200)
 
 
+def test_what_the_clean_model_follows_is_said_of_the_prompts_that_decided() -> None:
+    clean = result([True] * 180 + [False] * 20 + [index % 2 == 0 for index in range(1800)])
+    asked = asked_in_blocks([item.passed for item in clean.items[:1000]], 2000)  # for a smaller margin
+    judgement = judge(Gate(block=200, behaviour_margin=0.05), clean, asked).behaviour
+    assert judgement is not None
+    assert (judgement.n, judgement.before) == (200, 0.9)
+
+
 def test_a_cycle_stops_where_the_gate_decides() -> None:
     clean = [result([True] * 2000)]
     worse = result([i % 20 > 0 for i in range(2000)]).items

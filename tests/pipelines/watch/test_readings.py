@@ -89,7 +89,7 @@ def test_replies_that_have_become_too_long_to_be_judged_are_no_loss(monkeypatch:
     replies += [[(False, False), (True, True), (False, False), (True, True)], *[[(False, False)] * 4] * 2]
     test = found.read(MODEL)
     assert test is not None
-    assert (test.n, test.lost) == (3, [])
+    assert (test.n, test.lost, test.difference) == (4, [], 0.0), "it counts as unchanged"
     found.cut = set()
     assert found.read(MODEL) is None
     loops = found.read(MODEL)
