@@ -6,7 +6,7 @@ For every model: the scores with their intervals, and how each item ended. Besid
 with their seconds and the curves of their training, the code and the machine.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from pipelines.evaluation.checkpoint_measurement import as_result
 from pipelines.project.project import Project
 from studies.entries import encode, here, outcomes
 
+Task = tuple[str, str]  # suite and task
+Results = dict[Task, Result]
 CURVES = ("loss", "kl", "entropy", "rollout_length", "truncated", "repetition", "stop_student", "stop_teacher")
 
 
@@ -47,7 +49,10 @@ def describe_cycle(project: Project) -> dict[str, Any]:
         **_of_run(trained),
         "verdict": recovered.verdict if recovered else None,
         "runs": [_of_stage(project, run) for run in runs],
-        "models": {name: {"measured": measured(project, c)} for name, c in checkpoints.items() if c is not None},
+        "models": {
+            name: {"measured": results}
+            for name, results in measured(project, {name: c for name, c in checkpoints.items() if c}).items()
+        },
     }
 
 
@@ -58,10 +63,11 @@ def describe_repair(project: Project) -> dict[str, Any]:
     made_of_it = [c for c in checkpoints if fine_tune in [one.id for one in project.reader.lineage(c.id)]]
     models: dict[str, dict[str, Any]] = {}
     used: set[int | None] = set()
-    for checkpoint in [project.clean, *made_of_it]:
+    named = {Path(checkpoint.reference).name: checkpoint for checkpoint in [project.clean, *made_of_it]}
+    results = measured(project, named)
+    for name, checkpoint in named.items():
         made_by = next((_of_run(run) for run in runs if run.id == checkpoint.run_id), {})
-        measurements = {"verdict": checkpoint.verdict, "measured": measured(project, checkpoint)}
-        models[Path(checkpoint.reference).name] = made_by | measurements
+        models[name] = made_by | {"verdict": checkpoint.verdict, "measured": results[name]}
         used |= {checkpoint.run_id, *(evaluation.run_id for evaluation in project.reader.evaluations(checkpoint.id))}
     return {"runs": [_of_stage(project, run) for run in reversed(runs) if run.id in used], "models": models}
 
@@ -80,15 +86,34 @@ def _of_stage(project: Project, run: Run) -> dict[str, Any]:
     return of_stage | ({"curves": curves} if curves else {})
 
 
-def measured(project: Project, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Of each suite the evaluation with the most items."""
-    largest: dict[tuple[str, str], Result] = {}
+def measured(project: Project, models: Mapping[str, Checkpoint]) -> dict[str, dict[str, Any]]:
+    """Of each model and task the evaluation with the most items; of the first model, which may have been measured
+    beside others, too, with the most of the items that these models were asked."""
+    (first, base), *trained = models.items()
+    results = {name: _largest(project, checkpoint) for name, checkpoint in trained}
+    asked: dict[Task, set[str]] = {}
+    for task, result in (pair for of_model in results.values() for pair in of_model.items()):
+        asked.setdefault(task, set()).update(item.key for item in result.items)
+    results = {first: _largest(project, base, asked)} | results
+    return {name: _by_suite(of_model) for name, of_model in results.items()}
+
+
+def _largest(project: Project, checkpoint: Checkpoint, asked: Mapping[Task, set[str]] | None = None) -> Results:
+    largest: dict[Task, tuple[int, Result]] = {}
     for evaluation in project.reader.evaluations(checkpoint.id):
-        result, key = as_result(project, evaluation), (evaluation.suite, evaluation.task)
-        if key not in largest or len(result.items) >= len(largest[key].items):
-            largest[key] = result
+        result, task = as_result(project, evaluation), (evaluation.suite, evaluation.task)
+        size = len(result.items)
+        if asked is not None:
+            size = sum(item.key in asked.get(task, ()) for item in result.items)
+        is_of_others = asked is not None and (task not in asked or size < min(1, len(result.items)))
+        if result.settings.get("part") != "probe" and not is_of_others and size >= largest.get(task, (0, None))[0]:
+            largest[task] = size, result
+    return {task: result for task, (_, result) in largest.items()}
+
+
+def _by_suite(results: Results) -> dict[str, Any]:
     suites: dict[str, list[Result]] = {}
-    for (suite, _), result in largest.items():
+    for (suite, _), result in results.items():
         suites.setdefault(suite, []).append(result)
     return {suite: _as_json(results) for suite, results in suites.items()}
 
