@@ -44,6 +44,7 @@ class Attempt:
     planned: int  # at most
     given: Mapping[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
     stopped: str | None = None  # why it ended before its last step
+    knows_far_more: bool = False  # of the documents than before it, so that fewer rows of them are enough
 
     def distill(self, name: str) -> Any:
         return (self.settings.get("distill") or {}).get(name)
@@ -125,6 +126,9 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
         is_worse, texts = _made_worse(retention), _more_rows(attempt, "texts", other="documents")
         cure = (texts or _lower_rate(attempt)) if is_worse else (_warm_start(attempt) or texts)
         yield _more_items(retention) or cure or _more_steps(attempt)
+    share = attempt.distill("documents")
+    if (lacks_behaviour or _is_short(retention)) and attempt.knows_far_more and share:
+        yield Change(f"fewer {ROWS['documents']}", "--set distill.documents=", f"{share / 4:g}")
     if lacks_knowledge:
         fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
         yield _more_rows(attempt, "documents", other="texts") or fewer_steps

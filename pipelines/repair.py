@@ -264,19 +264,26 @@ def _try(
         run.steps,
         project.cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
         ending(checkpoint.path),
-        _advice(job, outcome) if run.steps and name != "ends" else None,
+        _advice(job, outcome, known) if run.steps and name != "ends" else None,
     )
 
 
-def _advice(job: Job, outcome: Outcome) -> NextAttempt | None:
+def _advice(job: Job, outcome: Outcome, known: float | None) -> NextAttempt | None:
     """A repair begins where interpolation ended, which probes choose, so neither of them is advised on; nor are rows of
-    documents where none are given."""
+    documents where none are given. Where far more is known of these than the fine-tune knew, fewer rows are enough."""
     learns_again = bool(job.corpus or job.training_file) and job.settings.keep_documents
     settings = apply_overrides(
         job.settings, {"distill": {"warm_start": AUTO, "probe_every": 0}, "keep_documents": learns_again}
     )
     planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
-    attempt = Attempt(settings.model_dump(), outcome.distilled.steps, planned, stopped=outcome.distilled.stopped)
+    at_first, now = (headlines(results)["knowledge"] or 0.0 for results in (outcome.clean, outcome.recovered))
+    attempt = Attempt(
+        settings.model_dump(),
+        outcome.distilled.steps,
+        planned,
+        stopped=outcome.distilled.stopped,
+        knows_far_more=known is not None and now - at_first > 2 * max(known - at_first, 0.0),
+    )
     return advise(outcome.verdict.as_dict(), attempt)
 
 

@@ -256,15 +256,31 @@ def test_what_a_repair_advises_changes_something() -> None:
     """Rows of documents only where there are any, and only more steps than were planned."""
     short = Judgement(False, 0.5, 0.5, 0.6, 100)
     lost = replace(verdict(KEPT, passed=False), knowledge=short)
-    outcome: Any = SimpleNamespace(distilled=SimpleNamespace(steps=30, stopped="probes"), verdict=lost)
+    outcome: Any = SimpleNamespace(
+        distilled=SimpleNamespace(steps=30, stopped="probes"), verdict=lost, clean=[], recovered=[]
+    )
     for job, flags in ((JOB, "distill.steps=15"), (WITH_DOCUMENTS, "distill.documents=0.2")):
-        advised = _advice(job, outcome)
+        advised = _advice(job, outcome, None)
         assert advised
         assert flags in advised.flags
     outcome.verdict = verdict(LOST, passed=False)
     probed = chosen(JOB, steps=100, probe_every=10)
-    assert _advice(probed, outcome) is None
+    assert _advice(probed, outcome, None) is None
     outcome.distilled.steps = 60
-    advised = _advice(probed, outcome)
+    advised = _advice(probed, outcome, None)
     assert advised
     assert advised.flags == "--set distill.steps=120"
+
+
+@pytest.mark.parametrize(("known", "is_advised"), [(0.056, True), (0.2, False)])
+def test_where_far_more_is_known_than_the_fine_tune_knew_fewer_rows_of_documents_are_advised(
+    known: float, is_advised: bool
+) -> None:
+    short = replace(verdict(KEPT, passed=False), retention=Judgement(False, -0.041, -0.059, -0.045, 641, unsure=True))
+    distilled = SimpleNamespace(steps=80, stopped=None)
+    after = [graded([0.297], "answers", "knowledge", "likelihood")]
+    outcome: Any = SimpleNamespace(distilled=distilled, verdict=short, clean=[], recovered=after)
+    advised = _advice(chosen(WITH_DOCUMENTS, documents=0.2, texts=0.2), outcome, known)
+    assert advised
+    assert ("--set distill.documents=0.05" in advised.flags) == is_advised
+    assert "--set distill.texts=0.4" in advised.flags
