@@ -376,12 +376,14 @@ def _read_checkpoints(session: Session, chosen: Select[Any]) -> list[Checkpoint]
 
 def _named_in_its_cycle() -> ColumnElement[int]:
     """The id of the checkpoint that `cycle:N/ROLE` names, for a checkpoint of that role: of several attempts the
-    promoted one, else the last."""
-    other = aliased(Checkpoint)
+    promoted one, unless it was rejected since, else the last."""
+    other, later = aliased(Checkpoint), aliased(Promotion)
+    rejection = select(later.id).where(later.checkpoint_id == Promotion.checkpoint_id, later.id > Promotion.id)
     promotion = select(func.max(Promotion.id)).where(
         Promotion.checkpoint_id == other.id,
         Promotion.cycle_id == other.cycle_id,
         Promotion.decision == "promoted",
+        ~rejection.where(later.decision == "rejected").exists(),
     )
     last_promotion = func.coalesce(promotion.correlate(other).scalar_subquery(), 0)
     attempts = select(other.id).where(other.cycle_id == Checkpoint.cycle_id, other.role == Checkpoint.role)

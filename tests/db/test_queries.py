@@ -228,6 +228,10 @@ def test_the_recovered_checkpoint_of_a_cycle_is_the_promoted_one(
     tracker.promote(project, cycle.id, first, "promoted", "ada", "it reads better")
     assert id_of(reader.cycle_checkpoint(project, cycle.number)) == first
     assert id_of(reader.cycles(project)[0].recovered.checkpoint) == first
+    tracker.promote(project, cycle.id, first, "rejected", "ada", "it repeats itself")
+    assert id_of(reader.cycle_checkpoint(project, cycle.number)) == second, "rejected since"
+    tracker.promote(project, cycle.id, first, "promoted", "ada", "on second thoughts")
+    assert id_of(reader.cycle_checkpoint(project, cycle.number)) == first
 
 
 def test_the_verdict_is_stored_until_a_person_decides(reader: Reader, tracker: Tracker, project: int) -> None:
