@@ -2,8 +2,9 @@
 
 import getpass
 from contextlib import nullcontext
+from itertools import groupby
 
-from db.tables import Checkpoint, Decision, last_decisions
+from db.tables import Checkpoint, Decision
 from db.verdicts import gate_outcome, overrules_gate
 from pipelines.project.project import Project
 from pipelines.project.running import command_lock
@@ -79,13 +80,16 @@ def previous_checkpoint(project: Project) -> Checkpoint:
     current = current_checkpoint(project)
     if current.id == project.clean.id:
         raise RecoverError("The clean model is the current checkpoint, so there is nothing to go back to.")
-    decisions = project.reader.promotions(project.id)  # newest first
-    last = last_decisions(decisions)
-    promoted = [p for p in decisions if p.decision == "promoted"]
-    # A rollback is recorded as a promotion too, so the first promotion of the current checkpoint counts.
-    first = max(i for i, p in enumerate(promoted) if p.checkpoint_id == current.id)
-    earlier = [p.checkpoint_id for p in promoted[first + 1 :] if last[p.checkpoint_id] == "promoted"]
-    previous = project.reader.checkpoint(earlier[0]) if earlier else None
+    line: list[int] = []  # what was current, the latest last, without what was rolled back or rejected
+    for decision in reversed(project.reader.promotions(project.id)):
+        id = decision.checkpoint_id
+        if decision.decision == "rejected":
+            line = [other for other, _ in groupby(other for other in line if other != id)]
+        elif decision.cycle_id is None and line[-2:-1] == [id]:  # a rollback is recorded as a promotion in no cycle
+            line.pop()
+        elif line[-1:] != [id]:
+            line.append(id)
+    previous = project.reader.checkpoint(line[-2]) if line[1:] else None
     return project.verify(previous or project.clean)
 
 

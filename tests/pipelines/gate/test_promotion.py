@@ -44,6 +44,15 @@ def test_rollback_undoes_promotions_one_by_one_down_to_the_clean_model(project: 
         roll_back(project)
 
 
+def test_rollback_undoes_the_promotion_of_an_earlier_checkpoint(project: Project) -> None:
+    first, second, third = (record_cycle(project, "promoted") for _ in range(3))
+    for earlier in ("cycle:2", "cycle:1"):
+        decide(project, project.resolve(earlier), "promoted", "it reads better")
+    assert [roll_back(project)[1].id for _ in range(2)] == [second, third]
+    decide(project, project.resolve("cycle:2"), "rejected", "it repeats itself")
+    assert [roll_back(project)[1].id for _ in range(2)] == [first, project.clean.id]
+
+
 def test_a_rollback_undoes_what_was_promoted_while_it_waited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     first, other = record_cycle(project, "promoted"), record_cycle(project)
     lock = promotion.command_lock
