@@ -123,8 +123,6 @@ def _next_step(
         student = cycle.damaged.checkpoint.reference if cycle.damaged.checkpoint and not is_last else ""
         advice = next_attempt(cycle, runs, student)
         return _html.next_command(advice.command, advice.introduction) if advice else Markup()
-    if trail.recovered:
-        return _html.next_command(f"recover promote cycle:{cycle.number}")
     return _html.next_command("recover distill --teacher base" if trail.damaged else "recover status")
 
 

@@ -286,6 +286,4 @@ def _next_command(cycle: "Cycle | None") -> str:
     """What the last cycle still needs, else the next cycle."""
     if cycle is None or cycle.status != "open":
         return "recover cycle --docs DIR"
-    if cycle.recovered.checkpoint is not None:
-        return f"recover promote cycle:{cycle.number}"
-    return "recover distill --teacher base"
+    return "recover distill --teacher base"  # also where a model was distilled: the gate has not judged it

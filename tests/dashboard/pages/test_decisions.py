@@ -121,7 +121,7 @@ def test_the_attempts_of_a_cycle_are_listed_with_their_scores_and_decisions(trac
     assert "<bdi>cycle:3/recovered</bdi>" in second
     assert "Open" in second
     assert "0.900" in second
-    assert "Next command: <code>recover promote cycle:3</code>" in html
+    assert "Next command: <code>recover distill --teacher base</code>" in html
     assert "<bdi>run:" in page_html(lineage, written)
 
 
