@@ -64,15 +64,18 @@ class Change(NamedTuple):
     value: object  # None: the default, instead of what was given
 
 
-def next_attempt(cycle: Cycle, runs: Iterable[Run], student: str = "") -> NextAttempt | None:
-    """The advice on a rejected cycle; None if the gate found nothing short, or the mid-trained weights are gone."""
+def next_attempt(cycle: Cycle, runs: Iterable[Run], is_last: bool = True) -> NextAttempt | None:
+    """The advice on a rejected cycle; None if the gate found nothing short, or the mid-trained weights are gone.
+
+    `is_last`: its mid-trained checkpoint is the default student."""
     midtrained, recovered = cycle.damaged.checkpoint, cycle.recovered.checkpoint
     run = next((run for run in runs if recovered and run.id == recovered.run_id), None)
     if cycle.status != "rejected" or midtrained is None or midtrained.deleted_at or recovered is None or run is None:
         return None
-    steps = recovered.step or 0
+    student, steps = cycle.student or midtrained, recovered.step or 0
     attempt = Attempt(run.settings, steps, run.steps or steps, run.inputs.given or {}, run.stopped)
-    return advise(cycle.verdict or {}, attempt, student)
+    is_default = is_last and student.id == midtrained.id
+    return advise(cycle.verdict or {}, attempt, "" if is_default else student.reference)
 
 
 def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> NextAttempt | None:

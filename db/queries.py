@@ -149,6 +149,7 @@ class Reader:
         stages = {
             (checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints if not checkpoint.superseded
         }
+        parents: dict[int | None, Checkpoint] = {checkpoint.id: checkpoint for checkpoint in checkpoints}
         cycles = []
         for cycle, documents in rows:
             damaged, recovered = (
@@ -163,6 +164,7 @@ class Reader:
                     damaged=damaged,
                     recovered=recovered,
                     decision_reason=reasons.get(cycle.id),
+                    student=parents.get(recovered.checkpoint.parent_id) if recovered.checkpoint else None,
                 )
             )
         return cycles

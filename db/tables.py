@@ -292,6 +292,7 @@ class Cycle(Table):
     damaged: Stage = Stage()
     recovered: Stage = Stage()
     decision_reason: str | None = None  # of the last decision
+    student: Checkpoint | None = None  # what the recovered checkpoint was distilled from
 
     @property
     def outcome(self) -> str:

@@ -344,4 +344,6 @@ class Cycle(Stage):
         read = last and last.damaged.checkpoint  # its path is another once a project was moved
         is_default = read is not None and read.id == student.id
         attempt = Attempt(settings.model_dump(), distilled.steps, planned, self.job.given, distilled.stopped)
-        return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(student.reference))
+        # Since the new attempt is in the record, an earlier one of its cycle has another name.
+        named = self.project.reader.checkpoint(student.id) or student
+        return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(named.reference))

@@ -184,7 +184,7 @@ def timeline(
 
 
 def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cycle) -> Markup:
-    """The recovered checkpoints of a cycle, where it has several; each was distilled from the mid-trained one."""
+    """The recovered checkpoints of a cycle, where it has several."""
     recovered = [
         (checkpoint, stage.scores)
         for stage in stages
@@ -204,7 +204,9 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
     ]
     columns = ["Checkpoint", "Steps", *NAMES.values(), "Decision"]
     content = table("Attempts", columns, rows, save=f"attempts-cycle-{cycle.number}")
-    return card("Attempts", content, "Oldest first. All began from the same mid-trained checkpoint.")
+    is_one_student = len({checkpoint.parent_id for checkpoint, _ in recovered}) == 1
+    note = "Oldest first. All began from the same mid-trained checkpoint."
+    return card("Attempts", content, note if is_one_student else "Oldest first.")
 
 
 def _latest_evaluations(reader: Reader, cycle: Cycle) -> Evaluations:

@@ -120,8 +120,7 @@ def _next_step(
         is_overtaken = any(p.decision == "promoted" and p.at > latest.started_at for p in decisions)
         return _html.next_command("recover status" if is_overtaken else "recover resume")  # which says what it drops
     if cycle.status == "rejected":
-        student = cycle.damaged.checkpoint.reference if cycle.damaged.checkpoint and not is_last else ""
-        advice = next_attempt(cycle, runs, student)
+        advice = next_attempt(cycle, runs, is_last)
         return _html.next_command(advice.command, advice.introduction) if advice else Markup()
     return _html.next_command("recover distill --teacher base" if trail.damaged else "recover status")
 

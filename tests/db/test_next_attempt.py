@@ -173,6 +173,10 @@ def test_a_rejected_cycle_has_advice_as_long_as_its_midtrained_weights_are_there
     assert advice() == "None"
     tracker.promote(project, cycle.id, recovered, "rejected", "gate", "too low", {"passed": False, "behaviour": SHORT})
     assert advice().endswith("--set distill.steps=80")
+    second = tracker.checkpoint(project, "recovered", "run-3", parent=recovered, cycle=cycle.id, run=run, step=40)
+    short = {"passed": False, "behaviour": SHORT}
+    tracker.promote(project, cycle.id, second, "rejected", "gate", "too low", short)
+    assert f"recover distill --student run:{run} --teacher base" in advice(), "it went on from the first attempt"
     tracker.weights_deleted(midtrained)
     assert advice() == "None"
     (row,) = reader.cycles(project)

@@ -123,6 +123,9 @@ def test_the_attempts_of_a_cycle_are_listed_with_their_scores_and_decisions(trac
     assert "0.900" in second
     assert "Next command: <code>recover distill --teacher base</code>" in html
     assert "<bdi>run:" in page_html(lineage, written)
+    assert "All began from the same mid-trained checkpoint." in html
+    tracker.checkpoint(seeded.project, "recovered", "run-10", parent=seeded.recovered[-1], cycle=seeded.cycles[-1])
+    assert "All began from" not in page_html(cycle, written), "the third one went on from the first"
 
 
 SENTENCE = "Promoted against the gate&#39;s verdict (failed) by <bdi>ada &lt;b&gt;</bdi> on "
