@@ -135,7 +135,11 @@ def show(project: "Project", ref: str) -> CommandResult:
     """
     from pipelines.evaluation.printed_tables import describe_cost
 
-    checkpoint = project.resolve(ref)
+    checkpoint, gone = project.find(ref), ""
+    try:
+        checkpoint = project.locate(checkpoint)
+    except RecoverError:
+        gone = " (deleted)"
     run = project.reader.run(checkpoint.run_id) if checkpoint.run_id else None
     evaluations: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []
@@ -167,6 +171,7 @@ def show(project: "Project", ref: str) -> CommandResult:
     }
     names = ("checkpoint", "path", "kind", "hash", "step", "run")
     lines = [f"{name:<10} {'-' if data[name] is None else data[name]}" for name in names]
+    lines[1] += gone
     lines.append("lineage")
     lines += [f"  {row['checkpoint']:<22} {_score_text(row['scores'])}".rstrip() for row in lineage]
     for s in scores:

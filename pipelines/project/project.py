@@ -287,7 +287,7 @@ class Project:
 
     def resolve(self, reference: str) -> Checkpoint:
         """The checkpoint that a reference names; a model from outside the project is recorded on first use."""
-        return self.verify(self._find(reference))
+        return self.verify(self.find(reference))
 
     def path_of(self, reference: str) -> str:
         """The model that a reference names. Unlike `resolve`, this stores nothing and verifies no weights."""
@@ -296,16 +296,17 @@ class Project:
             return model_path(reference)
         if self.row is None and parsed.kind in ("base", "current"):
             return self.base
-        return self.locate(self._find(reference)).path
+        return self.locate(self.find(reference)).path
 
     def name_of(self, reference: str) -> str:
         """What the record calls the model that a reference names. One from outside is not recorded for that."""
         if parse_reference(reference):
-            return self._find(reference).reference
+            return self.find(reference).reference
         path = model_path(reference)
         return self.clean.reference if path == self.base else path
 
-    def _find(self, reference: str) -> Checkpoint:
+    def find(self, reference: str) -> Checkpoint:
+        """Like `resolve`, as it is recorded: the weights may be gone or elsewhere."""
         checkpoint: Checkpoint | None = None
         match parse_reference(reference):
             case None:
@@ -316,7 +317,7 @@ class Project:
             case Reference("base"):
                 checkpoint = self.clean
             case Reference("current"):
-                checkpoint = self.current
+                checkpoint = self.reader.current(self.id) or self.clean
             case Reference("run", number) if self.row:
                 checkpoint = self.reader.run_checkpoint(number)
             case Reference("cycle", number, stage) if self.row:

@@ -108,6 +108,14 @@ def test_a_rejection_is_no_error_where_the_weights_of_the_current_model_are_gone
     assert (rejected.exit_code, "the current checkpoint is cycle:1" in rejected.stdout) == (0, True), rejected.stderr
 
 
+def test_a_checkpoint_whose_weights_are_gone_is_shown_and_can_be_rejected(project: Project) -> None:
+    path = project.reader.checkpoint(record_cycle(project)).path
+    shutil.rmtree(path)
+    assert f"{path} (deleted)" in shown_by(project, "show", "cycle:1")
+    assert run(project, "promote", "cycle:1", "--reject").exit_code == 0
+    assert project.reader.cycles(project.id)[0].status == "rejected"
+
+
 def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Project) -> None:
     checkpoint = record_cycle(project)
     store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
