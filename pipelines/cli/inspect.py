@@ -135,7 +135,7 @@ def show(project: "Project", ref: str) -> CommandResult:
     """
     from pipelines.evaluation.printed_tables import describe_cost
 
-    checkpoint, gone = project.find(ref), ""
+    checkpoint, gone = project.find(ref, known=True), ""
     try:
         checkpoint = project.locate(checkpoint)
     except RecoverError:

@@ -305,10 +305,14 @@ class Project:
         path = model_path(reference)
         return self.clean.reference if path == self.base else path
 
-    def find(self, reference: str) -> Checkpoint:
-        """Like `resolve`, as it is recorded: the weights may be gone or elsewhere."""
+    def find(self, reference: str, *, known: bool = False) -> Checkpoint:
+        """Like `resolve`, as it is recorded: the weights may be gone or elsewhere. With `known`, nothing is stored."""
         checkpoint: Checkpoint | None = None
         match parse_reference(reference):
+            case None if known:
+                path = absolute_if_exists(reference)
+                outside = (c for c in self.reader.checkpoints(self.id) if c.role in ("base", "external"))
+                checkpoint = next((c for c in outside if c.path == path), None)
             case None:
                 path = model_path(reference)
                 kind: CheckpointKind = "adapter" if (Path(path) / ADAPTER_CONFIG).is_file() else "full"

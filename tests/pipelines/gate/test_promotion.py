@@ -116,6 +116,13 @@ def test_a_checkpoint_whose_weights_are_gone_is_shown_and_can_be_rejected(projec
     assert project.reader.cycles(project.id)[0].status == "rejected"
 
 
+def test_a_misspelt_checkpoint_is_not_recorded_by_being_shown(project: Project) -> None:
+    for command in (["show"], ["promote", "--reject"]):
+        refused = run(project, *command, "cycle1/recovered")
+        assert (refused.exit_code, "There is no cycle1/recovered" in refused.stderr) == (1, True)
+    assert [c.role for c in project.reader.checkpoints(project.id)] == ["base"]
+
+
 def test_the_gate_is_overruled_only_with_a_reason_and_status_says_so(project: Project) -> None:
     checkpoint = record_cycle(project)
     store_verdict(project.tracker, checkpoint, {"passed": False, "outcome": "inconclusive", "reason": "too few"})
