@@ -28,7 +28,7 @@ HEADLINES = {  # suite: (task, metric)
     "knowledge": ("closed_book", "match"),
 }
 POOLED = ("earlier", "retention")
-# Lower is better and it is not a share: it is measured on passages, and is never the headline of knowledge.
+# Lower is better and it is not a share: a task that has it is never the headline of its suite.
 BITS = "bits_per_byte"
 PROBE = "probe"  # the part of a suite's items that decides when a distillation ends
 _SETTINGS = type_coerce(Evaluation.settings, JSON)
@@ -154,7 +154,7 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
 def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
     """The headline of each evaluation, oldest first: (checkpoint, run, cycle, suite, score).
 
-    Bits per byte are left out of knowledge, as in the gate, and so are the items of probes, which no verdict is about.
+    Bits per byte and perplexities are no scores (`Result.is_share`), and no verdict is about the items of probes.
     """
     is_headline = or_(*(and_(Evaluation.task == task, Score.metric == metric) for task, metric in HEADLINES.values()))
     order = (case((is_headline, 0), else_=1), Score.position, Score.metric)
@@ -179,8 +179,8 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
         .join(Evaluation, Evaluation.id == ranked.c.evaluation_id)
         .outerjoin(Run, Run.id == Evaluation.run_id)
         .outerjoin(Cycle, Cycle.id == Run.cycle_id)
-        .where(ranked.c.rank == 1, or_(Evaluation.suite != "knowledge", ranked.c.metric != BITS))
-        .where(IS_NO_PROBE)
+        .where(ranked.c.rank == 1, ~ranked.c.metric.contains("perplexity"), IS_NO_PROBE)
+        .where(Evaluation.id.not_in(select(Score.evaluation_id).where(Score.metric == BITS)))
         .order_by(Evaluation.id)
     )
     return [

@@ -24,6 +24,21 @@ def test_bits_per_byte_are_never_the_headline_of_knowledge(reader: Reader, track
     assert (headline.task, headline.value) == ("cloze", 0.25)
 
 
+@pytest.mark.parametrize("suite", ["knowledge", "retention"])
+@pytest.mark.parametrize("metrics", [("word_perplexity", BITS), ("perplexity", "acc"), ("loglikelihood", BITS)])
+def test_a_task_of_perplexity_or_bits_has_no_score(
+    reader: Reader, tracker: Tracker, project: int, suite: str, metrics: tuple[str, ...]
+) -> None:
+    """As `evals.results.headlines`, which the commands print."""
+    values = {name: {"value": 23.5, "n": 100} for name in metrics}
+    base = tracker.checkpoint(project, "base", "/models/lab")
+    run = tracker.start_run(project, "eval")
+    _record(tracker, base, run, "wikitext", "", 0, suite=suite, metrics=values)
+    assert reader.stages(project)[0].scores == {}
+    _record(tracker, base, run, "cloze", "recall", 0.25, suite=suite)
+    assert reader.stages(project)[0].scores[suite].task == "cloze"
+
+
 def test_tasks_of_earlier_cycles_are_pooled_whatever_was_stored_between_them(
     reader: Reader, tracker: Tracker, project: int
 ) -> None:
