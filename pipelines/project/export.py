@@ -11,7 +11,8 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, VIDEO_PROCESSOR_NAME, cached_file
 
 from db.headline_scores import MEASURES
-from db.tables import Checkpoint, Stage, promotion_against_gate
+from db.next_attempt import RESTORING
+from db.tables import Checkpoint, Run, Stage, promotion_against_gate
 from db.verdict_lines import measure_lines
 from evals.suites.config import is_task_file, suite_files, task_names
 from pipelines.log import log
@@ -114,7 +115,7 @@ def model_card(
     overruled = promotion_against_gate(project.reader.promotions(project.id), checkpoint.id)
     paragraphs = [
         f"# {_name(checkpoint)}",
-        _about(lineage),
+        _about(project, lineage),
         _lineage_table(project.base_name, lineage, stages),
         "\n".join(_verdict_lines(verdict)) if verdict and verdict.get("reason") else "",
         f"{overruled.against_gate.capitalize()} by {overruled.who} on {overruled.at:%d %B %Y}: {overruled.why}"
@@ -129,13 +130,21 @@ def model_card(
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, paragraphs)) + "\n")
 
 
-def _about(lineage: Sequence[Checkpoint]) -> str:
+def _about(project: Project, lineage: Sequence[Checkpoint]) -> str:
     if any(checkpoint.role == "midtrained" for checkpoint in lineage):
-        is_distilled = any(checkpoint.role == "recovered" and checkpoint.step for checkpoint in lineage)
-        then = "; its instruction following was then distilled back from the clean model" if is_distilled else ""
-        return f"Mid-trained on new documents with `recover`{then}."
+        distilled = [checkpoint for checkpoint in lineage if checkpoint.role == "recovered" and checkpoint.step]
+        runs = [project.reader.run(checkpoint.run_id or 0) for checkpoint in reversed(distilled)]
+        ways = dict.fromkeys(_distillation(run) for run in runs if run)
+        return "; ".join(["Mid-trained on new documents with `recover`", *ways]) + "."
     is_repaired = lineage[0].role == "recovered"
     return "A fine-tune of the clean model, which `recover` measured and repaired." if is_repaired else ""
+
+
+def _distillation(run: Run) -> str:
+    recipe, is_by_clean = run.settings["distill"]["recipe"], (run.inputs.teacher or "base").split()[0] == "base"
+    if recipe in RESTORING and is_by_clean:
+        return "its instruction following was then distilled back from the clean model"
+    return f"it was then trained with the recipe {recipe}" + ("" if is_by_clean else ", by another teacher")
 
 
 def _name(checkpoint: Checkpoint) -> str:

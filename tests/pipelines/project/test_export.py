@@ -5,6 +5,7 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
+from db.tables import RunInputs
 from pipelines import model_loading
 from pipelines.gate.promotion import decide
 from pipelines.project.export import _processor_files, export_checkpoint, model_card, without_files
@@ -68,13 +69,25 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
     assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text
 
 
-def test_the_card_says_whether_the_model_was_distilled(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("step", "recipe", "teacher", "then"),
+    [
+        (0, "opd", "base", "."),  # a model that passed as it was is recorded with no steps
+        (10, "opd", "base", "; its instruction following was then distilled back from the clean model."),
+        (10, "opd", "base at http://10.0.0.1:8000", "; its instruction following was then distilled back from the"),
+        (10, "opd", "/home/ada/teacher", "; it was then trained with the recipe opd, by another teacher."),
+        (10, "grpo", "base", "; it was then trained with the recipe grpo."),
+    ],
+)
+def test_the_card_says_how_the_model_was_distilled(
+    project: Project, step: int, recipe: str, teacher: str, then: str
+) -> None:
     parent = project.tracker.checkpoint(project.id, "midtrained", "run-8", parent=project.clean.id, step=10)
-    for step, is_distilled in ((0, False), (10, True)):  # a model that passed as it was is recorded with no steps
-        copy = project.tracker.checkpoint(project.id, "recovered", f"run-9-{step}", parent=parent, step=step)
-        text = model_card(project, project.reader.checkpoint(copy), "full").text
-        assert "Mid-trained on new documents with `recover`" in text
-        assert ("distilled back" in text) == is_distilled
+    settings = {"distill": {"recipe": recipe}}
+    run = project.tracker.start_run(project.id, "distill", settings=settings, inputs=RunInputs(teacher=teacher))
+    recovered = project.tracker.checkpoint(project.id, "recovered", "run-9", parent=parent, run=run, step=step)
+    text = model_card(project, project.reader.checkpoint(recovered), "full").text
+    assert f"Mid-trained on new documents with `recover`{then}" in text
 
 
 def test_the_card_of_a_model_from_outside_says_what_it_is(project: Project, tmp_path: Path) -> None:
