@@ -4,6 +4,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -327,9 +328,10 @@ def _between(first: float, last: float, share: float) -> float:
 
 
 def how_to_open(study: Study, root: str) -> Markup:
-    """The command that serves the arms of a seed; each seed has a project of its own."""
-    folder = f"{root}/.recover/studies/{study.name}-{study.size}-{study.hash[:8]}/seed-N"
-    return _html.command(f"recover dashboard --project {shlex.quote(folder)}")
+    """The commands that serve the arms computed here: each seed, and each arm of several cycles, has a project."""
+    folder = Path(root) / ".recover/studies" / f"{study.name}-{study.size}-{study.hash[:8]}"
+    projects = (str(name.parents[1]) for name in sorted(folder.glob("seed-*/.recover/name")))
+    return join(_html.command(f"recover dashboard --project {shlex.quote(project)}") for project in projects)
 
 
 def title_of(study: Study) -> str:

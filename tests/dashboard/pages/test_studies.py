@@ -1,5 +1,6 @@
 import math
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -45,13 +46,20 @@ def test_a_study_links_to_its_arms(tracker, written) -> None:
     html = page_html(studies, written, f"?study={study}")
     assert "opd, seed 3" in html
     assert "0.0021" in html
-    assert "/studies/personalisation-quick-9f9f9f9f/seed-N" in html
+    assert "recover dashboard" not in html
 
 
-def test_the_command_that_opens_the_arms_quotes_the_folder(tracker, written) -> None:
-    study = written.study(add_study(tracker, seed(tracker).project))
-    command = studies.how_to_open(study, "/home/ada/my notes")
-    assert "recover dashboard --project &#39;/home/ada/my notes/.recover/studies/" in command
+def test_the_commands_that_open_the_arms_name_the_projects_that_are_there(tracker, written, tmp_path: Path) -> None:
+    """What ships has no project; arms of several cycles have one each."""
+    study, root = written.study(add_study(tracker, seed(tracker).project)), tmp_path / "my notes"
+    folder = root / ".recover/studies/personalisation-quick-9f9f9f9f"
+    for name in ("seed-1", "seed-2/.recover", "seed-2-opd/.recover"):
+        (folder / name).mkdir(parents=True)
+    for name in ("seed-2", "seed-2-opd"):
+        (folder / name / ".recover/name").write_text("notes")
+    html = studies.how_to_open(study, str(root))
+    commands = re.findall(r"recover dashboard --project [^<]*", html)
+    assert commands == [f"recover dashboard --project &#39;{folder}/{name}&#39;" for name in ("seed-2", "seed-2-opd")]
 
 
 def test_a_study_that_is_not_done_says_how_far_it_is(tracker, written) -> None:
