@@ -25,6 +25,7 @@ from dashboard.ui.polling import (
 from db.tables import DONE, TOTAL, Run
 
 MAX_ROLLOUTS = 4
+WATCHED = "watched"  # the stage of a training with a ForgettingCallback
 _html = load("rollouts.html")
 
 
@@ -61,12 +62,13 @@ def progress(run: Run, last_step: int | None, items: Mapping[str, float], metric
 
     What is left is told by what the steps took: the time since the start has interruptions in it."""
     last_step = last_step if run.kind in TARGETS else None
-    steps = 0 if last_step is None else last_step + 1
+    is_watched = run.inputs.stage == WATCHED  # its readings are sparse, and numbered by the steps that were done
+    steps = 0 if last_step is None else last_step + (not is_watched)
     host = bdi(run.host, 80)
     facts = [f"first started {clock(run.started_at)}", join(["on ", host, f", process {run.pid}"])]
     if times := step_times(metrics):
         facts.append(times)
-    if run.steps and steps:
+    if run.steps and steps and not is_watched:
         of_probes = sum(seconds for _, seconds in metrics.get("probe/seconds", ()))
         of_steps = sum(step_seconds(metrics).values())
         took = timedelta(seconds=of_steps + of_probes) if of_steps else run.heartbeat_at - run.started_at
@@ -75,7 +77,9 @@ def progress(run: Run, last_step: int | None, items: Mapping[str, float], metric
         facts.insert(0, "stop requested: it stops after the current step")
     if run.stale:
         facts = [join([f"last heartbeat at {clock(run.heartbeat_at)}: its process on ", host, " seems to have ended"])]
-    count = f"step {steps}" + (f" of {run.steps}" if run.steps else "")
+    count = f"{'last reading after ' if is_watched else ''}step {steps}" + (f" of {run.steps}" if run.steps else "")
+    if is_watched and not steps:
+        count = "no reading yet"
     if run.kind not in TARGETS:
         count = f"{items[DONE]:,.0f} of {items[TOTAL]:,.0f} items of this task" if TOTAL in items else "in progress"
     return _html.progress(run, STAGE_NAMES[run.kind], count, steps, facts)
@@ -123,6 +127,9 @@ def _stop(request: PageRequest, confirmed: bool) -> str:
         raise ActionError("Nothing is running that could be stopped.")
     request.require_shown("run", run.id)
     if not confirmed:
-        raise ActionError("Tick the box first. The run saves its state and ends; `recover resume` continues it.")
+        end = "saves its state and ends; `recover resume` continues it"
+        if run.inputs.stage == WATCHED:
+            end = "ends after its step; `recover resume` does not continue it"
+        raise ActionError(f"Tick the box first. The run {end}.")
     request.actions.cancel(run.id)
     return f"Stop requested for run {run.id}."

@@ -27,6 +27,8 @@ PANELS = {  # title and explanation of each quantity, in the order of the panels
     "learning_rate": ("Learning rate", "As set by the schedule."),
     "density": ("Signal density", "Share of the tokens whose probability the signal moves by one percent or more."),
     "concentration": ("Signal concentration", "Share of the whole signal in the strongest 1 % of the tokens."),
+    "forgetting/kl_instructions": ("KL from clean, instructions", "On ready-made answers, for a watched training."),
+    "forgetting/instructions": ("Instructions followed", "Change of their share from the clean model."),
     "tokens_per_second": ("Tokens a second", "Trained tokens per second, in distillation including generation."),
 }
 

@@ -6,6 +6,7 @@ import gradio as gr
 import pytest
 from sqlalchemy import update
 
+from dashboard.actions import ActionError, Actions
 from dashboard.pages import cycle as cycle_page
 from dashboard.pages import cycle_list, live_run, overview
 from dashboard.pages import cycle_summary as summaries
@@ -290,3 +291,19 @@ def test_the_time_between_an_interruption_and_its_resume_is_not_counted(tracker,
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (0.2, "under 1 s"), (3600, "1 h")])
 def test_short_and_round_durations(seconds, text):
     assert formats.duration(timedelta(seconds=seconds)) == text
+
+
+def test_the_live_view_of_a_watched_training_does_not_take_its_last_reading_for_the_present_step(tracker, written):
+    project = tracker.project("lab", "/models/lab", "/work")
+    run = tracker.start_run(project, "midtrain", steps=2000, inputs=RunInputs(stage="watched"))
+    assert "no reading yet" in page_html(live_run, written)
+    for step in (20, 60):
+        tracker.step(run, step, {"forgetting/kl_instructions": step / 100})
+    tracker.flush()
+    html = page_html(live_run, written)
+    assert "last reading after step 60 of 2000" in html
+    assert " left of this run" not in html
+    assert "KL from clean, instructions" in html
+    request = page_request(written, actions=Actions(cancel=lambda run: None))
+    with pytest.raises(ActionError, match="`recover resume` does not continue it"):
+        live_run._stop(request, confirmed=False)
