@@ -66,9 +66,17 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
     return _mark("clean", cycles[-1].clean) if cycles else None
 
 
-def headline(cycle: Cycle) -> Markup:
+def is_discarded(cycle: Cycle, runs: Sequence[Run]) -> bool:
+    """Whether its command was discarded before there was any checkpoint."""
+    last = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
+    has_checkpoint = cycle.status != "open" or cycle.damaged.checkpoint
+    return last is not None and not has_checkpoint and last.status != "done" and not last.resumable
+
+
+def headline(cycle: Cycle, runs: Sequence[Run] = ()) -> Markup:
     """How a cycle went, in a few words, and what stood in the way of a promotion."""
-    opening, verdict = f"Cycle {cycle.number} {_STATES.get(cycle.outcome, cycle.outcome)}", cycle.verdict or {}
+    state = "was discarded" if is_discarded(cycle, runs) else _STATES.get(cycle.outcome, cycle.outcome)
+    opening, verdict = f"Cycle {cycle.number} {state}", cycle.verdict or {}
     if cycle.status == "rejected" and verdict.get("passed"):
         return Markup(f"{opening}, against the gate")
     reason = str(verdict.get("reason") or "") if cycle.status == "rejected" else ""

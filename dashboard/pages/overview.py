@@ -61,9 +61,10 @@ def render(request: PageRequest) -> list[Any]:
     rows = list(zip(cycles, trails, strict=True))[-MAX_CYCLES:]
     table = cycle_table(list(reversed(rows)), runs, request.metrics, project.root)
     more = links([link("cycles", f"All {len(cycles)} cycles")]) if len(cycles) > MAX_CYCLES else ""
-    top = summary(
-        reader, project, cycles[-1], trails[-1], clean, runs, request.metrics, last_finished(cycles, trails, clean)
-    )
+    kept = [row for row in zip(cycles, trails, strict=True) if not summaries.is_discarded(row[0], runs)]
+    cycle, trail = kept[-1] if kept else (cycles[-1], trails[-1])
+    previous = last_finished(cycle, cycles, trails, clean)
+    top = summary(reader, project, cycle, trail, clean, runs, request.metrics, previous)
     return [top, gr.update(visible=True), *charts, card("Cycles", join([table, more]))]
 
 
@@ -108,7 +109,7 @@ def verdict(
     details += [_html.run_status(run, STAGE_NAMES[run.kind]) for run in running]
     if cycle.status != "promoted" and all(run.stale for run in running):
         details.append(_next_step(cycle, trail, runs, decisions, is_last))
-    return _html.verdict(cycle, summaries.headline(cycle), outcome_text(cycle), details)
+    return _html.verdict(cycle, summaries.headline(cycle, runs), outcome_text(cycle), details)
 
 
 def _next_step(
@@ -125,10 +126,10 @@ def _next_step(
     return _html.next_command("recover distill --teacher base" if trail.damaged else "recover status")
 
 
-def last_finished(cycles: Sequence[Cycle], trails: Sequence[Trail], clean: Mark | None) -> Markup:
-    """While a cycle is open: how the last finished one went."""
+def last_finished(shown: Cycle, cycles: Sequence[Cycle], trails: Sequence[Trail], clean: Mark | None) -> Markup:
+    """While the cycle shown is open: how the last finished one went."""
     finished = [row for row in zip(cycles, trails, strict=True) if row[0].status != "open"]
-    if not finished or cycles[-1].status != "open":
+    if not finished or shown.status != "open":
         return Markup()
     cycle, trail = finished[-1]
     return _html.last_finished(cycle, outcome_text(cycle), summaries.measures(cycle, trail, clean))

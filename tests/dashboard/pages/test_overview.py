@@ -307,3 +307,15 @@ def test_the_live_view_of_a_watched_training_does_not_take_its_last_reading_for_
     request = page_request(written, actions=Actions(cancel=lambda run: None))
     with pytest.raises(ActionError, match="`recover resume` does not continue it"):
         live_run._stop(request, confirmed=False)
+
+
+def test_a_cycle_that_was_discarded_before_its_first_checkpoint_is_not_under_way(tracker, written):
+    project = seed(tracker).project
+    cycle, number = tracker.open_cycle(project)
+    run = tracker.start_run(project, "midtrain", cycle)
+    assert f"Cycle {number} is under way" in page_html(overview, written)
+    tracker.give_up(run)
+    html = page_html(overview, written)
+    assert "is under way" not in html
+    assert f"Cycle {number - 1} not promoted" in html
+    assert f"Cycle {number} was discarded" in page_html(cycle_page, written)
