@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scripts import script_parser
+from db.headline_scores import PROBE
 from db.tables import Checkpoint, Run
 from evals.results import Result
 from pipelines.evaluation.checkpoint_measurement import as_result
@@ -105,8 +106,9 @@ def _largest(project: Project, checkpoint: Checkpoint, asked: Mapping[Task, set[
         size = len(result.items)
         if asked is not None:
             size = sum(item.key in asked.get(task, ()) for item in result.items)
-        is_of_others = asked is not None and (task not in asked or size < min(1, len(result.items)))
-        if result.settings.get("part") != "probe" and not is_of_others and size >= largest.get(task, (0, None))[0]:
+            if task not in asked or (result.items and not size):
+                continue
+        if result.settings.get("part") != PROBE and (task not in largest or size >= largest[task][0]):
             largest[task] = size, result
     return {task: result for task, (_, result) in largest.items()}
 

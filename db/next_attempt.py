@@ -72,7 +72,8 @@ def next_attempt(cycle: Cycle, runs: Iterable[Run], is_last: bool = True) -> Nex
     run = next((run for run in runs if recovered and run.id == recovered.run_id), None)
     if cycle.status != "rejected" or midtrained is None or midtrained.deleted_at or recovered is None or run is None:
         return None
-    student, steps = cycle.student or midtrained, recovered.step or 0
+    steps = recovered.step or 0
+    student = cycle.student if cycle.student and not cycle.student.deleted_at else midtrained
     attempt = Attempt(run.settings, steps, run.steps or steps, run.inputs.given or {}, run.stopped)
     is_default = is_last and student.id == midtrained.id
     return advise(cycle.verdict or {}, attempt, "" if is_default else student.reference)
@@ -129,7 +130,7 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
         is_worse, texts = _made_worse(retention), _more_rows(attempt, "texts", other="documents")
         cure = (texts or _lower_rate(attempt)) if is_worse else (_warm_start(attempt) or texts)
         yield _more_items(retention) or cure or _more_steps(attempt)
-    share = attempt.distill("documents")
+    share = attempt.settings.get("keep_documents") is not False and attempt.distill("documents")
     if (lacks_behaviour or _is_short(retention)) and attempt.knows_far_more and share:
         yield Change(f"fewer {ROWS['documents']}", "--set distill.documents=", f"{share / 4:g}")
     if lacks_knowledge:

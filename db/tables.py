@@ -26,6 +26,7 @@ Decision = Literal["promoted", "rejected"]
 
 GIVEN_UP = "given up by recover cancel"
 COLLAPSED = "it collapsed"  # how the reason begins for which such a training ended
+WATCHED = "watched"  # the stage of a training with a ForgettingCallback
 DONE, TOTAL = "progress/done", "progress/total"  # points of a measurement: items of the task that is measured now
 
 

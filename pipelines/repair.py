@@ -22,7 +22,7 @@ from pipelines.cycle import Cycle, Outcome, saved_job
 from pipelines.evaluation.checkpoint_measurement import knowledge_result
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.printed_tables import scores_table, verdict_table
-from pipelines.gate.verdict import Verdict
+from pipelines.gate.verdict import LEAST_GAIN, Verdict
 from pipelines.job import Job
 from pipelines.log import duration, log
 from pipelines.model_loading import load_frozen
@@ -282,7 +282,7 @@ def _advice(job: Job, outcome: Outcome, known: float | None) -> NextAttempt | No
         outcome.distilled.steps,
         planned,
         stopped=outcome.distilled.stopped,
-        knows_far_more=known is not None and now - at_first > 2 * max(known - at_first, 0.0),
+        knows_far_more=known is not None and now - at_first > 2 * max(known - at_first, LEAST_GAIN),
     )
     return advise(outcome.verdict.as_dict(), attempt)
 

@@ -69,8 +69,8 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
 def is_discarded(cycle: Cycle, runs: Sequence[Run]) -> bool:
     """Whether its command was discarded before there was any checkpoint."""
     last = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
-    has_checkpoint = cycle.status != "open" or cycle.damaged.checkpoint
-    return last is not None and not has_checkpoint and last.status != "done" and not last.resumable
+    has_result = cycle.status != "open" or cycle.damaged.checkpoint
+    return last is not None and not has_result and last.status != "done" and not last.resumable
 
 
 def headline(cycle: Cycle, runs: Sequence[Run] = ()) -> Markup:

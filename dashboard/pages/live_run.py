@@ -22,10 +22,9 @@ from dashboard.ui.polling import (
     poll,
     project_version,
 )
-from db.tables import DONE, TOTAL, Run
+from db.tables import DONE, TOTAL, WATCHED, Run
 
 MAX_ROLLOUTS = 4
-WATCHED = "watched"  # the stage of a training with a ForgettingCallback
 _html = load("rollouts.html")
 
 

@@ -135,11 +135,10 @@ def show(project: "Project", ref: str) -> CommandResult:
     """
     from pipelines.evaluation.printed_tables import describe_cost
 
-    checkpoint, gone = project.find(ref, known=True), ""
-    try:
+    checkpoint = project.find(ref, known=True)
+    with suppress(RecoverError):  # its weights may be gone
         checkpoint = project.locate(checkpoint)
-    except RecoverError:
-        gone = " (deleted)"
+    is_gone = Path(checkpoint.path).is_absolute() and not Path(checkpoint.path).is_dir()
     run = project.reader.run(checkpoint.run_id) if checkpoint.run_id else None
     evaluations: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []
@@ -171,7 +170,7 @@ def show(project: "Project", ref: str) -> CommandResult:
     }
     names = ("checkpoint", "path", "kind", "hash", "step", "run")
     lines = [f"{name:<10} {'-' if data[name] is None else data[name]}" for name in names]
-    lines[1] += gone
+    lines[1] += " (gone)" * is_gone
     lines.append("lineage")
     lines += [f"  {row['checkpoint']:<22} {_score_text(row['scores'])}".rstrip() for row in lineage]
     for s in scores:

@@ -215,24 +215,38 @@ def csv_rows(file: Path) -> Iterator[Any]:
             header = text.readline(MAX_LINE_BYTES)
             delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
             lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
-            yield from _whole_rows(csv.DictReader(lines, delimiter=delimiter, strict=True))
+            rows = csv.DictReader(lines, delimiter=delimiter, strict=True)
+            if rows.fieldnames:  # a header that cannot be read is an error
+                yield from _whole_rows(rows)
         except UnicodeError as error:
             raise Unreadable(NOT_UTF8) from error
         except csv.Error as error:
-            # A quote that is never closed would make all rows behind it one field.
-            raise Unreadable(f"not a table of comma-separated values: {error}; check its quotes") from error
+            raise Unreadable(f"not a table of comma-separated values: {error}") from error
 
 
 def _whole_rows(rows: Iterable[dict[Any, Any]]) -> Iterator[dict[str, Any]]:
-    """Skip rows with more cells than the header, whose text was cut at a comma, and report them as Unreadable."""
-    count = longer = 0
-    for row in rows:
+    """Skip rows with more cells than the header, whose text was cut at a comma, and rows with a quote that is never
+    closed, or is followed by text, and report them as Unreadable."""
+    count = longer = quoted = 0
+    rows = iter(rows)
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            if not re.search("expected after|end of data", str(error)):
+                raise
+            count, quoted = count + 1, quoted + 1
+            continue
+        if row is None:
+            break
         behind = row.pop(None, [])  # csv's name for such cells; one may be empty, behind a last comma
         count, longer = count + 1, longer + any(behind)
         if not any(behind):
             yield row
     if longer:
         raise Unreadable(f"{longer} of {count} rows have more cells than the header; put text with commas in quotes")
+    if quoted:
+        raise Unreadable(f"{quoted} of {count} rows have quotes that do not enclose a cell; double those inside one")
 
 
 def rows_of(file: Path) -> Iterator[Any]:

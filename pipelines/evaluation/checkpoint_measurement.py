@@ -206,7 +206,7 @@ def copy_results(project: Project, source: Checkpoint, copy: Checkpoint) -> None
 
 def comparable_results(project: Project, checkpoint: Checkpoint, results: Iterable[Result]) -> list[Result]:
     """For each result, the checkpoint's stored result of the same task, data and settings with the most items, if
-    there is one. Limit, part and blocks may differ; nothing is measured."""
+    there is one. Limit and blocks may differ, and parts but for lm-eval tasks; nothing is measured."""
     stored = project.reader.evaluations(checkpoint.id)
     largest = [max((e for e in stored if _method(e) == _method(r)), key=_size, default=None) for r in results]
     return [as_result(project, e) for e in largest if e is not None]

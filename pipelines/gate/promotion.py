@@ -10,6 +10,8 @@ from pipelines.project.project import Project
 from pipelines.project.running import command_lock
 from recovery.errors import RecoverError
 
+ROLLED_BACK = "rolled back from"  # how the reason of a rollback begins, which is recorded as a promotion
+
 
 def decide(
     project: Project,
@@ -41,7 +43,7 @@ def roll_back(project: Project, reason: str = "", *, dry_run: bool = False) -> t
     Refused while a command holds the project. Returns the checkpoint that was current, and the previous one."""
     with nullcontext() if dry_run else command_lock(project):
         current, previous = current_checkpoint(project), previous_checkpoint(project)
-        why = reason.strip() or f"rolled back from {current.reference}"
+        why = ": ".join(filter(None, [f"{ROLLED_BACK} {current.reference}", reason.strip()]))
         check_decision(project, previous, "promoted", why)
         if not dry_run:
             project.tracker.promote(project.id, None, previous.id, "promoted", current_user(), why)
@@ -85,7 +87,7 @@ def previous_checkpoint(project: Project) -> Checkpoint:
         id = decision.checkpoint_id
         if decision.decision == "rejected":
             line = [other for other, _ in groupby(other for other in line if other != id)]
-        elif decision.cycle_id is None and line[-2:-1] == [id]:  # a rollback is recorded as a promotion in no cycle
+        elif decision.why.startswith(ROLLED_BACK) and line[-2:-1] == [id]:
             line.pop()
         elif line[-1:] != [id]:
             line.append(id)

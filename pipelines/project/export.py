@@ -141,10 +141,12 @@ def _about(project: Project, lineage: Sequence[Checkpoint]) -> str:
 
 
 def _distillation(run: Run) -> str:
-    recipe, is_by_clean = run.settings["distill"]["recipe"], (run.inputs.teacher or "base").split()[0] == "base"
-    if recipe in RESTORING and is_by_clean:
+    distill, teacher = run.settings["distill"], run.inputs.teacher or "base"
+    is_by_clean = teacher.split()[0] == "base"
+    if distill["recipe"] in RESTORING and is_by_clean and distill.get("teacher_weight") in (None, 1):
         return "its instruction following was then distilled back from the clean model"
-    return f"it was then trained with the recipe {recipe}" + ("" if is_by_clean else ", by another teacher")
+    other = ", by its own weights" if teacher.startswith("the ") else ", by another teacher"
+    return f"it was then trained with the recipe {distill['recipe']}" + ("" if is_by_clean else other)
 
 
 def _name(checkpoint: Checkpoint) -> str:

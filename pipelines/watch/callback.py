@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from db.tables import RunInputs
+from db.tables import WATCHED, RunInputs
 from db.tracker import RunEnd
 from evals.suites import lab
 from pipelines.log import log
@@ -282,7 +282,7 @@ class Record:
         if not same_model(project.base, base):
             raise RecoverError(f"the project in {folder} has the base {project.base_name}, not {base}")
         self.tracker, self.reader, self.is_cancelled, self._ask_again = project.tracker, project.reader, False, 0.0
-        self.run = self.tracker.start_run(project.id, "midtrain", steps=steps, inputs=RunInputs(stage="watched"))
+        self.run = self.tracker.start_run(project.id, "midtrain", steps=steps, inputs=RunInputs(stage=WATCHED))
 
     def ask(self) -> bool:
         """Whether the run was requested to stop (`recover cancel`, or the button of the dashboard)."""

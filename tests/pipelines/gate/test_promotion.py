@@ -19,6 +19,7 @@ from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.db.seeded import store_verdict
+from tests.models import save_tiny
 from tests.pipelines.options import answer, recover
 from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
 
@@ -51,6 +52,13 @@ def test_rollback_undoes_the_promotion_of_an_earlier_checkpoint(project: Project
     assert [roll_back(project)[1].id for _ in range(2)] == [second, third]
     decide(project, project.resolve("cycle:2"), "rejected", "it repeats itself")
     assert [roll_back(project)[1].id for _ in range(2)] == [first, project.clean.id]
+
+
+def test_rollback_undoes_the_promotion_of_an_earlier_model_from_outside(project: Project, tmp_path: Path) -> None:
+    outside = [save_tiny(tmp_path / name) for name in ("one", "two")]
+    for path in (*outside, outside[0]):
+        decide(project, project.resolve(str(path)), "promoted", "by hand")
+    assert [Path(roll_back(project, "worse")[1].path).name for _ in range(2)] == ["two", "one"]
 
 
 def test_a_rollback_undoes_what_was_promoted_while_it_waited(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +119,7 @@ def test_a_rejection_is_no_error_where_the_weights_of_the_current_model_are_gone
 def test_a_checkpoint_whose_weights_are_gone_is_shown_and_can_be_rejected(project: Project) -> None:
     path = project.reader.checkpoint(record_cycle(project)).path
     shutil.rmtree(path)
-    assert f"{path} (deleted)" in shown_by(project, "show", "cycle:1")
+    assert f"{path} (gone)" in shown_by(project, "show", "cycle:1")
     assert run(project, "promote", "cycle:1", "--reject").exit_code == 0
     assert project.reader.cycles(project.id)[0].status == "rejected"
 
