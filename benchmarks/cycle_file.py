@@ -104,7 +104,7 @@ def _largest(project: Project, checkpoint: Checkpoint, asked: Mapping[Task, set[
     for evaluation in project.reader.evaluations(checkpoint.id):
         result, task = as_result(project, evaluation), (evaluation.suite, evaluation.task)
         size = len(result.items)
-        if asked is not None:
+        if asked:
             size = sum(item.key in asked.get(task, ()) for item in result.items)
             if task not in asked or (result.items and not size):
                 continue

@@ -20,6 +20,8 @@ from benchmarks import (
     precision,
     tracker,
 )
+from evals.results import Item, Metric, Result
+from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
 from studies.entries import decode
 from tests.db.seeded import seeded_database
@@ -153,6 +155,22 @@ def test_a_repair_s_file_has_what_was_made_of_the_last_fine_tune(project: Path) 
     assert described["models"]["base"]["measured"]
     assert described["models"][of_last]["settings"] == {"lora_rank": 0}
     assert [run["kind"] for run in described["runs"]].count("distill") == 1
+
+
+def test_a_file_has_the_base_s_result_on_the_items_of_the_other_models(project: Path) -> None:
+    opened = Project.open(project)
+    trained = opened.reader.checkpoint(opened.tracker.checkpoint(opened.id, "recovered", "repaired"))
+    few, many, probe = (
+        Result("closed_book", "knowledge", "q.jsonl", {"match": Metric.from_passes([True] * n)}, items, settings, 0.0)
+        for keys, settings in (("abc", {}), ("defgh", {}), ("abcijk", {"part": "probe"}))
+        for n, items in [(len(keys), [Item(key, "", "", True) for key in keys])]
+    )
+    for number, result in enumerate((few, many, probe)):
+        store_results(opened, opened.clean, None, f"base {number}", [result])
+    store_results(opened, trained, None, "trained", [few])
+    described = cycle_file.measured(opened, {"base": opened.clean, "repaired": trained})
+    assert described["base"]["knowledge"] == described["repaired"]["knowledge"]
+    assert described["base"].keys() == {"knowledge"}, "no other suite is of both"
 
 
 @pytest.mark.release
