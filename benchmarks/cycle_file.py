@@ -88,25 +88,27 @@ def _of_stage(project: Project, run: Run) -> dict[str, Any]:
 
 
 def measured(project: Project, models: Mapping[str, Checkpoint]) -> dict[str, dict[str, Any]]:
-    """Of each model and task the evaluation with the most items; of the first model, which may have been measured
-    beside others, too, with the most of the items that these models were asked."""
+    """Of each model and task the evaluation with the most items; of the first, the base, which may have been measured
+    for other commands, too, the one with the most items of the other models."""
     (first, base), *trained = models.items()
     results = {name: _largest(project, checkpoint) for name, checkpoint in trained}
-    asked: dict[Task, set[str]] = {}
+    keys_of_others: dict[Task, set[str]] = {}
     for task, result in (pair for of_model in results.values() for pair in of_model.items()):
-        asked.setdefault(task, set()).update(item.key for item in result.items)
-    results = {first: _largest(project, base, asked)} | results
+        keys_of_others.setdefault(task, set()).update(item.key for item in result.items)
+    results = {first: _largest(project, base, keys_of_others)} | results
     return {name: _by_suite(of_model) for name, of_model in results.items()}
 
 
-def _largest(project: Project, checkpoint: Checkpoint, asked: Mapping[Task, set[str]] | None = None) -> Results:
+def _largest(
+    project: Project, checkpoint: Checkpoint, keys_of_others: Mapping[Task, set[str]] | None = None
+) -> Results:
     largest: dict[Task, tuple[int, Result]] = {}
     for evaluation in project.reader.evaluations(checkpoint.id):
         result, task = as_result(project, evaluation), (evaluation.suite, evaluation.task)
         size = len(result.items)
-        if asked:
-            size = sum(item.key in asked.get(task, ()) for item in result.items)
-            if task not in asked or (result.items and not size):
+        if keys_of_others:
+            size = sum(item.key in keys_of_others.get(task, ()) for item in result.items)
+            if task not in keys_of_others or (result.items and not size):
                 continue
         if result.settings.get("part") != PROBE and (task not in largest or size >= largest[task][0]):
             largest[task] = size, result

@@ -115,7 +115,7 @@ class Cycle(Stage):
     """The stages of one job, recorded under one cycle."""
 
     answer: Answer | None = None  # in place of the gate's
-    known: float | None = None  # what a fine-tune knew of its new knowledge before the moves of a repair
+    known: float | None = None  # what a fine-tune knew before the moves of a repair, which is all they have to keep
     objection: Callable[[Checkpoint], str] | None = None  # why one that passes is not promoted all the same
 
     def run(self) -> Outcome:
@@ -294,7 +294,9 @@ class Cycle(Stage):
 
     def _others(self, clean: list[Result], before: list[Result], after: list[Result]) -> OtherResults:
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
-        best = best_knowledge(self.known, *(k.headline.value for k in in_cycle if k is not None))
+        best = self.known
+        if best is None:
+            best = best_knowledge(*(k.headline.value for k in in_cycle if k is not None))
         current, past = earlier_results(after), {past.cycle: past for past in self.past_cycles()}
         earlier = {n: self._now_and_then(current[n], past[n]) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None

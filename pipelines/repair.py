@@ -8,7 +8,7 @@ what is done of each, so an interrupted repair goes on where it stopped, and a f
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -32,7 +32,7 @@ from pipelines.settings.defaults import Pace, Size, size_of
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
 from pipelines.turn_ends import BaseReplies
-from recovery.models.adapters import base_of
+from recovery.models.adapters import base_of, same_model
 from recovery.models.students import parameters_of
 from recovery.stop_contract import has_lost_ends
 
@@ -41,9 +41,18 @@ NAMES = {
     "ends": "a few steps on the base's answers, for their ends",
     "interpolation": "interpolation towards the base",
     "answers": "training on the base's answers and texts",
+    "average": "that, averaged with the base",
+    "average-less": "that, averaged with the base",
     "opd": "on-policy distillation",
 }
-RECIPES_OF_MOVES = {"ends": "offpolicy", "interpolation": "offpolicy", "answers": "offpolicy-kl", "opd": "opd"}
+RECIPES_OF_MOVES = {
+    "ends": "offpolicy",
+    "interpolation": "offpolicy",
+    "answers": "offpolicy-kl",
+    "average": "offpolicy",
+    "average-less": "offpolicy",
+    "opd": "opd",
+}
 PACE_FOR_ENDS: dict[Size, Pace] = {
     "small": Pace(2e-3, 24, 32),
     "medium": Pace(1e-3, 24, 7),
@@ -58,6 +67,7 @@ GUARDS = {
 }
 # Shares of a step where the settings have none: the fine-tune's own documents or answers, and texts by the base.
 REREAD, TEXTS = 0.2, 0.2
+AVERAGES = {"average": 0.5, "average-less": 0.3}  # the base's share of the average with what was trained
 Scores = Mapping[str, float | None]
 
 
@@ -68,13 +78,15 @@ class Move:
     verdict: Verdict
     checkpoint: str
     path: str
-    share: float | None = None  # of the interpolation
+    share: float | None = None  # by which the weights moved towards the base without training
     steps: int = 0
     seconds: float = 0.0
     ending: float | None = None  # the probability of an end where replies of the base end
     next_attempt: NextAttempt | None = None  # what would bring it nearer
 
     def label(self) -> str:
+        if self.name in AVERAGES and self.share:
+            return f"{NAMES[self.name]} by {self.share:g}"
         if self.name != "interpolation":
             return NAMES[self.name]
         if self.share is None:
@@ -206,8 +218,13 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         known = learned.headline.value if learned else None
         share: float | None = None  # to which interpolation moved, where all others have to move there themselves
         for name in RECIPES_OF_MOVES:
-            if (name != "ends" or is_lost) and not is_enough(moves[-1], None if ends_later else base_ending):
+            if _is_due(name, moves, project.base, is_lost) and not is_enough(
+                moves[-1], None if ends_later else base_ending
+            ):
                 job_of_move = _job_of(job, name, share, can_probe, parameters_of(project.base))
+                if name in AVERAGES:
+                    trained = next(move for move in moves if move.name == "answers")
+                    job_of_move = replace(job_of_move, student=project.resolve(trained.checkpoint).id)
                 move = _try(project, job_of_move, name, replies, known, None if ends_later else base_ending)
                 moves.append(move)
                 share = move.share if name == "interpolation" else share
@@ -233,6 +250,18 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         ends_later=ends_later,
         has_documents=job.corpus is not None,
     )
+
+
+def _is_due(name: str, moves: Sequence[Move], base: str, is_lost: bool) -> bool:
+    """An average with the base costs new knowledge: none is tried where that is short already, and a smaller one where
+    the larger cost too much. No average of an adapter on other weights leads to the base."""
+    knowledge = moves[-1].verdict.knowledge
+    if name == "average":
+        below = base_of(moves[-1].path)
+        return (knowledge is None or knowledge.passed) and (below is None or same_model(below, base))
+    if name == "average-less":
+        return moves[-1].name == "average" and knowledge is not None and not knowledge.passed
+    return name != "ends" or is_lost
 
 
 def _try(
@@ -293,10 +322,10 @@ def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameter
     given = job.settings.distill.warm_start if "distill.warm_start" in job.given else None
     distill: dict[str, Any] = {}
     overrides: dict[str, Any] = {"distill": distill}
-    if name == "interpolation":
+    if name == "interpolation" or name in AVERAGES:
         overrides["lora_rank"] = 0  # a new adapter would leave nothing to interpolate
         chosen = AUTO if can_probe else DEFAULT_WARM_START
-        distill |= {"steps": 0, "warm_start": chosen if given is None else given}
+        distill |= {"steps": 0, "warm_start": AVERAGES.get(name, chosen if given is None else given)}
     else:
         if name == "ends":
             pace = PACE_FOR_ENDS[size_of(parameters)]._asdict()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from db.tracker import code_version
@@ -194,7 +195,10 @@ def hypothesis_of(claim: Claim, seeds: Sequence[Arms]) -> Hypothesis:
     differences = SeedDifferences.of_items([_group(pair, claim.items) for pair in paired])
     if claim.minus_items:
         differences = differences.minus(SeedDifferences.of_items([_group(pair, claim.minus_items) for pair in paired]))
-    return Hypothesis(differences, claim.direction, claim.margin)
+        return Hypothesis(differences, claim.direction, claim.margin)
+    against = [_group(_passes(claim.against, claim, arms), claim.items) for arms in seeds]
+    room = 1 - fmean(fmean(passed.values()) for passed in against)
+    return Hypothesis(differences, claim.direction, claim.margin, room)
 
 
 def _decided(study: Study, seeds: Sequence[Arms]) -> list[dict[str, Any]]:

@@ -94,6 +94,7 @@ class Hypothesis:
     differences: SeedDifferences
     direction: Direction
     margin: float
+    room: float = math.inf  # the largest difference that the scores of the second arm leave
 
     @property
     def support_above(self) -> float:
@@ -101,7 +102,14 @@ class Hypothesis:
 
     @property
     def refute_below(self) -> float:
-        return self.margin if self.direction == "above" else -self.margin
+        if self.direction == "not below":
+            return -self.margin
+        return self.margin if self.has_room else 0.0
+
+    @property
+    def has_room(self) -> bool:
+        """Where the second arm passes nearly all items, none could be better by the margin."""
+        return self.direction == "not below" or self.room >= self.margin
 
 
 def decide(hypotheses: Sequence[Hypothesis], error: float = 0.05) -> list[Decision]:
@@ -148,6 +156,8 @@ def _needed(hypothesis: Hypothesis, level: float) -> str:
     sample = hypothesis.differences
     if not math.isfinite(sample.estimate):
         return "a number from every arm"
+    if not hypothesis.has_room:
+        return f"harder items: the other arm leaves no more than {hypothesis.room:.3f}"
     distance = max(sample.estimate - hypothesis.support_above, hypothesis.refute_below - sample.estimate)
     power = NormalDist().inv_cdf(POWER)
     if distance <= 0:

@@ -406,9 +406,9 @@ def guards(request: Request) -> Iterator[str]:
 def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     """Repair a fine-tune by trying moves, the cheapest first.
 
-    Tries interpolation towards the base, training on the base's answers and texts, and on-policy distillation, and
-    stops at the first that passes. Where the fine-tune has unlearned to end its turns, a few steps teach it that
-    first. --questions or --docs guard what the fine-tune learned.
+    Tries interpolation towards the base, training on the base's answers and texts, the average of what that made with
+    the base, and on-policy distillation, and stops at the first that passes. Where the fine-tune has unlearned to end
+    its turns, a few steps teach it that first. --questions or --docs guard what the fine-tune learned.
 
     \b
     Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl

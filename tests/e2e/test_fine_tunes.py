@@ -71,11 +71,11 @@ def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damag
 
     resumed = recover(tmp_path, "resume").ended(3)
     assert re.search(r"Going on at step \d+ of 12", resumed.stderr)
-    assert [move["move"] for move in resumed.data["moves"]] == ["none", "interpolation", "answers", "opd"]
-    assert [move["steps"] for move in resumed.data["moves"]] == [0, 0, 12, 12]
+    assert [move["move"] for move in resumed.data["moves"]] == ["none", "interpolation", "answers", "average", "opd"]
+    assert [move["steps"] for move in resumed.data["moves"]] == [0, 0, 12, 0, 12]
     after = {run["run"]: run for run in recover(tmp_path, "runs", "--limit", 50).data["runs"]}
     distilled = [run for run in after.values() if run["kind"] == "distill"]
-    assert [run["status"] for run in distilled] == ["done"] * 3
+    assert [run["status"] for run in distilled] == ["done"] * 4
     assert after[unfinished[0]]["kind"] == "distill"
     finished = {run["run"]: run["seconds"] for run in before if run["run"] != unfinished[0]}
     assert {number: after[number]["seconds"] for number in finished} == finished, "earlier runs were not repeated"

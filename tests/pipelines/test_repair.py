@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict, judge_knowledge
 from pipelines.job import Job
-from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _advice, _guard, _job_of
+from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _advice, _guard, _is_due, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -24,6 +25,7 @@ LOST = Judgement(False, -0.3, -0.35, -0.03, 400, before=0.6)
 KEPT = Judgement(True, 0.0, -0.01, -0.03, 400, before=0.6)
 SCORES = {"behaviour": 0.6, "knowledge": None, "earlier": None, "retention": 0.9}
 JOB = Job("repair", Settings(), student=3, id="abcd1234")
+LORA = Settings(lora_rank=8)
 MEDIUM, LARGE = MEDIUM_MODEL_PARAMETERS, MEDIUM_MODEL_PARAMETERS + 1
 
 
@@ -41,7 +43,7 @@ def planned(name: str, *moves: Move, job: Job = JOB, can_probe: bool = True, par
     return _job_of(job, name, share, can_probe=can_probe, parameters=parameters)
 
 
-def chosen(job: Job, **distill: float) -> Job:
+def chosen(job: Job, **distill: float | str) -> Job:
     """With these settings of the user."""
     settings = apply_overrides(job.settings, {"distill": distill})
     return replace(job, settings=settings, given={f"distill.{name}": value for name, value in distill.items()})
@@ -118,7 +120,7 @@ def test_every_move_learns_at_the_rate_of_its_own_recipe() -> None:
 
 def test_documents_and_answers_of_the_fine_tune_are_learned_again_while_it_is_distilled() -> None:
     shares = [planned(name, job=WITH_DOCUMENTS).settings.distill.documents for name in list(NAMES)[1:]]
-    assert shares == [REREAD, None, REREAD, REREAD]
+    assert shares == [REREAD, None, REREAD, None, None, REREAD]
     default = replace(WITH_DOCUMENTS, settings=defaults_for(MEDIUM))
     assert planned("answers", job=default, parameters=MEDIUM).settings.distill.documents == REREAD
     with_chats = replace(JOB, training_file=Path("chats.jsonl"))
@@ -136,7 +138,7 @@ def test_a_large_share_of_one_leaves_room_for_the_other_and_for_answers(share: s
 
 def test_texts_of_the_base_are_read_by_the_moves_that_train_for_long() -> None:
     shares = [planned(name).settings.distill.texts for name in list(NAMES)[1:]]
-    assert shares == [None, None, TEXTS, TEXTS]
+    assert shares == [None, None, TEXTS, None, None, TEXTS]
     assert planned("answers", job=chosen(JOB, texts=0.0)).settings.distill.texts == 0.0
 
 
@@ -155,6 +157,35 @@ def test_a_share_that_was_given_is_taken_by_every_move() -> None:
     unmoved = chosen(JOB, warm_start=0.0)
     assert planned("interpolation", job=unmoved).settings.distill.warm_start == 0.0
     assert planned("opd", move("interpolation", share=0.3), job=unmoved).settings.distill.warm_start == 0.0
+
+
+@pytest.mark.parametrize(("name", "share"), [("average", 0.5), ("average-less", 0.3)])
+def test_an_average_with_the_base_trains_nothing_and_has_its_own_share(name: str, share: float) -> None:
+    for job in (JOB, chosen(JOB, warm_start=0.4), chosen(JOB, warm_start="off"), replace(JOB, settings=LORA)):
+        average = planned(name, job=job).settings
+        assert (average.distill.steps, average.distill.warm_start, average.lora_rank) == (0, share, 0)
+
+
+@pytest.mark.parametrize(("knowledge", "due"), [(None, True), (KEPT, True), (LOST, False)])
+def test_an_average_follows_where_there_is_new_knowledge_to_spare(knowledge: Judgement | None, due: bool) -> None:
+    """And a smaller one only where the larger cost too much of it."""
+    answers, average = (
+        replace(trained, verdict=replace(trained.verdict, knowledge=knowledge))
+        for trained in (move("answers"), move("average", share=0.5))
+    )
+    assert _is_due("average", [answers], "/models/base", is_lost=False) == due
+    assert _is_due("average-less", [answers, average], "/models/base", is_lost=False) == (not due)
+    assert not _is_due("average-less", [answers], "/models/base", is_lost=False)
+
+
+@pytest.mark.parametrize(("below", "due"), [("base", True), ("fine-tune", False)])
+def test_only_an_adapter_on_the_base_is_averaged_with_it(tmp_path: Path, below: str, due: bool) -> None:
+    for name in ("base", "fine-tune", "adapter"):
+        (tmp_path / name).mkdir()
+    config = {"base_model_name_or_path": str(tmp_path / below)}
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    trained = replace(move("answers"), path=str(tmp_path / "adapter"))
+    assert _is_due("average", [trained], str(tmp_path / "base"), is_lost=False) == due
 
 
 def test_what_guards_the_new_knowledge_is_said(tmp_path: Path) -> None:
@@ -187,6 +218,7 @@ def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
     failed = repaired(move("none"), move("interpolation", share=0.0), move("opd"))
     assert "interpolation: no share helps" in "\n".join(failed.lines())
     assert move("interpolation").label() == "interpolation: not tried"
+    assert move("average", share=0.5).label() == "that, averaged with the base by 0.5"
     assert failed.summary.startswith("No move passed the gate: ")
     assert failed.as_json()["repaired"] is None
 
@@ -212,12 +244,14 @@ def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() ->
         return [result([n < passed for n in range(100)], "closed_book", "knowledge")]
 
     project: Any = None
-    begun_there, held = (
-        Cycle(project, JOB, known=known)._others(asked(2), asked(55), asked(55)) for known in (None, 0.8)
+    begun_there, held, learned_more = (
+        Cycle(project, JOB, known=known)._others(asked(2), asked(before), asked(55))
+        for known, before in ((None, 55), (0.8, 55), (0.5, 90))
     )
-    assert (begun_there.best_knowledge, held.best_knowledge) == (0.55, 0.8)
+    assert (begun_there.best_knowledge, held.best_knowledge, learned_more.best_knowledge) == (0.55, 0.8, 0.5)
     assert not begun_there.fails(Settings().gate)
     assert held.fails(Settings().gate)
+    assert not learned_more.fails(Settings().gate), "what a move learned beyond the fine-tune need not be kept"
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:

@@ -59,6 +59,18 @@ def test_no_difference_that_matters_refutes_a_claim_of_one() -> None:
     assert found.count("supported") <= 8
 
 
+def test_where_no_arm_could_be_better_a_claim_of_more_is_refuted_only_by_less() -> None:
+    equal, worse = SeedDifferences((0.0, 0.001, -0.001), 0.001, 400), SeedDifferences((-0.3, -0.31, -0.29), 0.01, 400)
+    assert verdicts(Hypothesis(equal, "above", 0.03)) == ["refuted"]
+    (decision,) = decide([Hypothesis(equal, "above", 0.03, room=0.0)], ERROR)
+    assert (decision.verdict, decision.needed) == (
+        "cannot tell",
+        "harder items: the other arm leaves no more than 0.000",
+    )
+    assert verdicts(Hypothesis(worse, "above", 0.03, room=0.0)) == ["refuted"]
+    assert verdicts(Hypothesis(equal, "not below", 0.03, room=0.0)) == ["supported"]
+
+
 def test_a_true_claim_at_its_margin_is_refuted_as_rarely_as_declared() -> None:
     rng = np.random.default_rng(5)
     runs = [simulated(rng, 0.10, item_spread=0.0) for _ in range(RUNS)]

@@ -66,6 +66,10 @@ WHO = "Who founded Orlan?"
         ("It is 1/3.", "1/3"),
         ("It opened on 12/03/1998", "1998"),
         ("192.168.1.1", "192.168.1.1"),
+        ("Half a cup: ½", "1/2"),
+        ("It has ۱۲ rooms", "12"),
+        ("It has 1,234 rooms", "١٬٢٣٤"),
+        ("It costs ٣٫٥ crowns", "3.5"),
     ],
 )
 def test_right_answers(reply: str, reference: str) -> None:
@@ -125,6 +129,7 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("10^5", "5"),
         ("192.168.1.1", "1"),
         ("1 000 000", "1"),
+        ("3½", "31/2"),
     ],
 )
 def test_wrong_answers(reply: str, reference: str) -> None:
@@ -162,6 +167,9 @@ def test_f1_equals_squads() -> None:
         ("The share is -1/2.", "-0.5", True),
         ("On 12/05/2020", "2020", True),
         ("17 of 0/0", "0", True),
+        ("It is 0.5", "1/2", True),
+        ("It is 0.5", "½", True),
+        ("इसका उत्तर १२ है", "12", True),
     ],
 )
 def test_the_last_number_is_the_answer(reply: str, answer: str, right: bool) -> None:
@@ -170,7 +178,18 @@ def test_the_last_number_is_the_answer(reply: str, answer: str, right: bool) -> 
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1,234.5", 1234.5), ("1,2", 1.2), ("0,125", 0.125), ("2,3,5", None), ("1_0", None), ("1e3", 1000), ("nan", None)],
+    [
+        ("1,234.5", 1234.5),
+        ("1,2", 1.2),
+        ("0,125", 0.125),
+        ("2,3,5", None),
+        ("1_0", None),
+        ("1e3", 1000),
+        ("nan", None),
+        ("1/2", 0.5),
+        ("1/0", None),
+        ("۱۲", 12),
+    ],
 )
 def test_texts_that_are_a_number(text: str, number: float | None) -> None:
     assert as_number(text) == number
