@@ -78,7 +78,7 @@ def check_request(
         raise RecoverError(
             "The base's texts are taught by the teacher, and that is the student itself. Leave out distill.texts."
         )
-    recipe_inputs.check_processes(request.processes or 1, settings, teacher)
+    recipe_inputs.check_processes(request.processes or 1, settings, teacher, request.command)
     check_logger(settings.report_to)
     check_engine(settings.engine)
     if request.midtrains:

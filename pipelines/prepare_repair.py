@@ -69,7 +69,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         )
     chat = load_chat(project.base)
     if trains:
-        recipe_inputs.check_processes(request.processes or 1, settings)
+        recipe_inputs.check_processes(request.processes or 1, settings, command="repair")
         check_logger(settings.report_to)
         for name in ("offpolicy-kl", "opd"):
             of_move = change_recipe(settings, name, parameters_of(project.base), given)

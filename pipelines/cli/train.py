@@ -200,7 +200,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
     with command_lock(project):
         job = _interrupted_job(project, run)
         check_same_student(project, job)
-        check_processes(1, job.settings, job.teacher)
+        check_processes(1, job.settings, job.teacher, job.command)
         log.info(f"Resuming `recover {job.command}`")
         if job.command == "repair":
             return repair_result(run_repair(project, job))

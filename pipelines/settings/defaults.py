@@ -134,13 +134,14 @@ def _automatic(large: bool) -> EngineName:
     return "vllm"
 
 
-def scheduled(midtrain: Midtrain, tokens: int, *, has_texts: bool = True) -> Midtrain:
+def scheduled(midtrain: Midtrain, tokens: int, *, has_texts: bool = True, has_earlier: bool = False) -> Midtrain:
     """The settings with `epochs` and `rows` as numbers, for a corpus of so many tokens.
 
-    `has_texts`: whether there are the texts that the mix asks for, which a base may be unable to write."""
+    `has_texts` and `has_earlier`: whether there are the texts and the earlier documents that the mix asks for; a base
+    may be unable to write texts."""
     epochs = _epochs(tokens) if midtrain.epochs == AUTO else midtrain.epochs
-    texts = midtrain.mix.texts if has_texts else 0.0
-    rows = _rows(epochs * tokens, midtrain.window, texts) if midtrain.rows == AUTO else midtrain.rows
+    texts, earlier = midtrain.mix.texts if has_texts else 0.0, midtrain.mix.earlier if has_earlier else 0.0
+    rows = _rows(epochs * tokens, midtrain.window, texts, earlier) if midtrain.rows == AUTO else midtrain.rows
     return midtrain.model_copy(update={"epochs": epochs, "rows": rows})
 
 
@@ -166,8 +167,9 @@ def _epochs(tokens: int) -> float:
     return round(min(max(passes, MIN_EPOCHS), MAX_EPOCHS), 1)
 
 
-def _rows(tokens_to_read: float, window: int, texts: float) -> int:
-    """Texts of the mix are read beside the documents: they do not make the steps more."""
+def _rows(tokens_to_read: float, window: int, texts: float, earlier: float) -> int:
+    """Texts of the mix are read beside the documents: they do not make the steps more. There is a row of each
+    part."""
     of_documents = max(1, int(tokens_to_read / TARGET_STEPS / window))
     of_texts = max(1, round(of_documents * texts / (1 - texts))) if texts else 0
-    return max(1, min(of_documents + of_texts, MAX_STEP_TOKENS // window))
+    return max(1 + (texts > 0) + (earlier > 0), min(of_documents + of_texts, MAX_STEP_TOKENS // window))

@@ -28,7 +28,7 @@ from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.model_loading import open_engine
 from pipelines.settings.defaults import scheduled, warn_of_few_steps
-from pipelines.settings.schema import Midtrain, split_rows
+from pipelines.settings.schema import AUTO, Midtrain, split_rows
 from pipelines.storage import HASH_DIGITS
 from pipelines.synthetic.base_outputs import BaseOutputs, answer_rows
 from pipelines.synthetic.passage_prompts import (
@@ -59,6 +59,7 @@ from pipelines.training.recipe_inputs import (
 )
 from pipelines.training.stage_context import PROMPT_RUN_LENGTH, Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
+from recovery.distributed import processes
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
@@ -87,12 +88,18 @@ def midtrain(
             "or raise midtrain.window."
         )
     chat_tokens = sum(len(sample.tokens) for sample in chats)
-    stage = scheduled_stage(stage, corpus, chat, chat_tokens, has_texts=bool(texts))
+    stage = scheduled_stage(stage, corpus, chat, chat_tokens, has_texts=bool(texts), has_earlier=bool(earlier))
     settings, mix = stage.settings.midtrain, stage.settings.midtrain.mix
 
     shares = mix.earlier if earlier else 0.0, mix.texts if texts else 0.0
     earlier_rows, text_rows = split_rows(settings.step_rows, shares)
     rows = settings.step_rows - earlier_rows - text_rows
+    for name, asked_for, count in zip(("earlier", "texts"), shares, (earlier_rows, text_rows), strict=True):
+        if asked_for and not count:
+            log.warning(
+                f"A step of {settings.step_rows} rows (midtrain.rows) has none for midtrain.mix.{name} = "
+                f"{asked_for:g}; raise one of them"
+            )
     documents = document_rows(stage, chat, [corpus], rows) if corpus else None
     windows = len(documents.windows) if documents else 0
     of_chats = -(-chat_tokens // settings.window)  # the windows that they would fill
@@ -170,14 +177,22 @@ def mix_answers(stage: Stage, base: BaseOutputs) -> list[Sample]:
 
 
 def scheduled_stage(
-    stage: Stage, corpus: CorpusSnapshot | None, chat: Chat, more_tokens: int = 0, *, has_texts: bool = True
+    stage: Stage,
+    corpus: CorpusSnapshot | None,
+    chat: Chat,
+    more_tokens: int = 0,
+    *,
+    has_texts: bool = True,
+    has_earlier: bool = False,
 ) -> Stage:
     """The stage with the passes and the rows of a step that suit what is read, where the settings leave them open."""
     tokens = more_tokens
     if corpus:
         documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.cache.folder, corpus.hash)
         tokens += documents.tokens + len(documents)  # every document has an end token
-    midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts)
+    midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts, has_earlier=has_earlier)
+    if stage.settings.midtrain.rows == AUTO and midtrain.step_rows < processes():
+        midtrain = midtrain.model_copy(update={"rows": processes()})
     settings = stage.settings.model_copy(update={"midtrain": midtrain})
     return replace(stage, job=replace(stage.job, settings=settings))
 

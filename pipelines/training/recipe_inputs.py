@@ -249,8 +249,10 @@ def without_contaminated(prompts: Sequence[ChatPrompt], items: Sequence[str], ru
     return [prompt for prompt in prompts if contaminated.keys().isdisjoint(prompt.questions)]
 
 
-def check_processes(requested: int, settings: Settings, teacher: TeacherChoice[Any] = BASE) -> None:
-    """Raise unless the processes that there are, or that were requested, can train with these settings."""
+def check_processes(
+    requested: int, settings: Settings, teacher: TeacherChoice[Any] = BASE, command: str = "cycle"
+) -> None:
+    """Raise unless the processes that there are, or that were requested, can train what the command trains."""
     started = started_processes()
     if (processes := max(requested, started)) == 1:
         return
@@ -271,8 +273,12 @@ def check_processes(requested: int, settings: Settings, teacher: TeacherChoice[A
             "The teacher ema is an average that a single process keeps. Leave out --processes, or choose --teacher "
             "live."
         )
+    trained = {
+        "distill.rows": command != "midtrain" or recipe(settings.midtrain.recipe).context,
+        "midtrain.rows": command in ("midtrain", "cycle"),
+    }
     for name, rows in (("distill.rows", settings.distill.rows), ("midtrain.rows", settings.midtrain.rows)):
-        if rows != "auto" and rows < processes:
+        if trained[name] and rows != "auto" and rows < processes:  # "auto" has one for each
             raise RecoverError(
                 f"A step has {rows} rows ({name}), too few for {processes} processes. Start at most {rows}, or set "
                 "more rows."

@@ -82,7 +82,10 @@ class TrainingRun:
             if not self.stopped and state.step < self.plan.steps:
                 self.project.tracker.discard_steps(self.run, state.step)
                 self._train(state)
-        return self._save_checkpoint(state.step)
+        result = self._save_checkpoint(state.step)
+        if self._is_cancelled():  # since the last step; the command goes on behind this checkpoint
+            raise KeyboardInterrupt
+        return result
 
     def _resume(self, state: TrainState) -> None:
         folders = saved_states(self.project, self.run)

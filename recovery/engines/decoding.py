@@ -13,6 +13,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from recovery.errors import RecoverError
+
 
 def has_full_attention_only(cache: DynamicCache) -> bool:
     """Return whether every layer stores keys and values of every token (no sliding windows, no recurrent states)."""
@@ -163,6 +165,11 @@ def forward(model: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: 
         use_cache=True,
         logits_to_keep=1,
     )
+    if getattr(output, "past_key_values", None) is None:  # of Mamba and RWKV the cache has another name
+        raise RecoverError(
+            f"The engine transformers cannot generate with models of the family {model.config.model_type} here. Choose "
+            "--engine vllm, or another model."
+        )
     return output.logits[:, -1], output.past_key_values
 
 

@@ -24,7 +24,7 @@ from pipelines.settings.defaults import (
     warn_of_few_steps,
 )
 from pipelines.settings.resolve import apply_overrides, change_recipe, differences, resolve_settings
-from pipelines.settings.schema import Distill, Midtrain, Mix
+from pipelines.settings.schema import Distill, Midtrain, Mix, split_rows
 from pipelines.training.recipe_inputs import DISTILL_RECIPES, check_recipes
 from recovery.errors import RecoverError
 from recovery.recipes import RECIPES
@@ -175,6 +175,14 @@ def test_the_plans_of_three_corpora(tokens: int, epochs: float, steps: int) -> N
 def test_texts_of_the_mix_are_read_beside_the_documents_in_about_as_many_steps(tokens: int, texts: float) -> None:
     alone, mixed = (midtraining_steps(Midtrain(mix=Mix(texts=share)), tokens) for share in (0.0, texts))
     assert 0.7 <= mixed / alone <= 1.35
+
+
+@pytest.mark.parametrize("size", ["medium", "large"])
+@given(tokens=st.integers(1, 100_000))
+def test_the_rows_of_a_later_cycle_have_one_of_every_part_of_the_mix(tokens: int, size: str) -> None:
+    midtrain = scheduled(defaults_for(SIZES[size]).midtrain, tokens, has_earlier=True)
+    mix = midtrain.mix
+    assert all(split_rows(midtrain.step_rows, [share for share in (mix.earlier, mix.texts) if share]))
 
 
 def test_settings_that_are_given_stay() -> None:

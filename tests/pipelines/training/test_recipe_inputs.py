@@ -63,6 +63,14 @@ def test_what_processes_cannot_train_is_refused(settings: dict[str, object], tea
         check_processes(4, changed, parse_teacher(teacher))
 
 
+def test_only_the_stages_that_a_command_runs_need_a_row_for_each_process() -> None:
+    few = apply_overrides(Settings(), {"distill": {"rows": 3}, "midtrain": {"rows": 16}})
+    check_processes(4, few, command="midtrain")
+    few = apply_overrides(Settings(), {"distill": {"rows": 16}, "midtrain": {"rows": 3}})
+    for command in ("distill", "repair"):
+        check_processes(4, few, command=command)
+
+
 def test_a_number_beside_torchruns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe_inputs, "started_processes", lambda: 2)
     check_processes(2, Settings())

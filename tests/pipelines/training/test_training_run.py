@@ -158,6 +158,21 @@ def test_tensorboard_receives_the_metrics_of_the_record(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(0, 2.5), (1, 1.5)]
 
 
+def test_a_stop_that_is_asked_for_while_the_checkpoint_is_written_interrupts_behind_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, write = small_training(project, steps=2), TrainingRun._write
+
+    def cancelled_write(run: TrainingRun, *arguments: Any) -> None:
+        project.tracker.request_cancel(run.run)
+        write(run, *arguments)
+
+    monkeypatch.setattr(TrainingRun, "_write", cancelled_write)
+    with pytest.raises(KeyboardInterrupt):
+        training.run_to_end()
+    assert small_training(project, steps=2, run=training.run).run_to_end().steps == 2
+
+
 def test_a_missing_logger_is_reported_before_training() -> None:
     with pytest.raises(RecoverError, match=r"Install it with `pip install wandb`\."):
         check_logger("wandb")
