@@ -39,7 +39,8 @@ def report(reader: Reader, project: Project, number: int) -> str:
     cycles = reader.cycles(project.id)
     cycle = next((candidate for candidate in cycles if candidate.number == number), None)
     if cycle is None:
-        existing = f"The record has cycles 1 to {cycles[-1].number}." if cycles else "The record has no cycles."
+        last = cycles[-1].number if cycles else 0
+        existing = f"The last one in the record is {last}." if last else "The record has no cycles."
         raise RecordError(f"There is no cycle {number}. {existing}")
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)

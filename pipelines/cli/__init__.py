@@ -95,7 +95,12 @@ def command_result(
         with report_errors(as_json), followers(), no_unused_model(arguments["project"]):
             result = command(**arguments)
         lines = _naming_project(result.lines, arguments["project"])
-        click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(lines))
+        try:
+            click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(lines))
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # click ends quietly
+                raise
+            fail(f"The result could not be written: {error.strerror}.", ERROR)
         sys.exit(result.exit_code)
 
     return run

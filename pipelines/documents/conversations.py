@@ -134,6 +134,9 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
         return []
     conversations, left_out, are_texts, has_objects, unread = list[dict[str, Any]](), 0, False, False, list[str]()
     for number, row in enumerate(readable_rows(path, unread)):
+        if not any(map(has_content, row.values() if isinstance(row, dict) else [row])):
+            left_out += 1  # an empty row says nothing of the format
+            continue
         if number == MAX_ROWS:
             log.warning(f"Read only the first {MAX_ROWS:,} rows of {path}")
             break

@@ -214,28 +214,46 @@ def csv_rows(file: Path) -> Iterator[Any]:
         try:
             header = text.readline(MAX_LINE_BYTES)
             delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
-            lines = chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), ""))
+            lines = _Lines(chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), "")))
             rows = csv.DictReader(lines, delimiter=delimiter, strict=True)
             if rows.fieldnames:  # a header that cannot be read is an error
-                yield from _whole_rows(rows)
+                yield from _whole_rows(rows, lines)
         except UnicodeError as error:
             raise Unreadable(NOT_UTF8) from error
         except csv.Error as error:
             raise Unreadable(f"not a table of comma-separated values: {error}") from error
 
 
-def _whole_rows(rows: Iterable[dict[Any, Any]]) -> Iterator[dict[str, Any]]:
-    """Skip rows with more cells than the header, whose text was cut at a comma, and rows with a quote that is never
+class _Lines:
+    """An iterator that can go back to behind the first line of the last row."""
+
+    def __init__(self, lines: Iterator[str]):
+        self.lines, self.of_row = lines, list[str]()
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        self.of_row.append(next(self.lines))
+        return self.of_row[-1]
+
+    def go_back(self) -> None:
+        self.lines = chain(self.of_row[1:], self.lines)
+
+
+def _whole_rows(rows: Iterator[dict[Any, Any]], lines: _Lines) -> Iterator[dict[str, Any]]:
+    """Skip rows with more cells than the header, whose text was cut at a comma, and lines with a quote that is never
     closed, or is followed by text, and report them as Unreadable."""
     count = longer = quoted = 0
-    rows = iter(rows)
     while True:
+        lines.of_row.clear()
         try:
             row = next(rows, None)
         except csv.Error as error:
             if not re.search("expected after|end of data", str(error)):
                 raise
             count, quoted = count + 1, quoted + 1
+            lines.go_back()  # an open quote costs its own line, not those up to the next quote
             continue
         if row is None:
             break

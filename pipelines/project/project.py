@@ -327,9 +327,7 @@ class Project:
             case Reference("cycle", number, stage) if self.row:
                 checkpoint = self.reader.cycle_checkpoint(self.id, number, stage)
         if checkpoint is None or checkpoint.project_id != self.id:
-            raise RecoverError(
-                f"There is no {reference} in this project yet. List the checkpoints with `recover status`."
-            )
+            raise RecoverError(f"There is no {reference} in this project yet. List its runs with `recover runs`.")
         return checkpoint
 
     def locate(self, checkpoint: Checkpoint) -> Checkpoint:

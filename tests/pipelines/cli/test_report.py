@@ -40,7 +40,7 @@ def test_a_report_is_one_self_contained_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["7"], "There is no cycle 7. The record has cycles 1 to 3."),
+        (["7"], "There is no cycle 7. The last one in the record is 3."),
         (["2", "--to", "/nowhere/at/all.html"], "Name another file with --to"),
     ],
 )

@@ -174,6 +174,8 @@ def test_a_first_row_without_an_answer_and_half_a_character_cost_no_other_row(tm
         {"instruction": None, "input": "", "output": "A"},
         {"prompt": "", "chosen": "A"},
         {"prompt": "Hi"},
+        {},
+        {"note": ""},
     ],
 )
 def test_an_empty_first_row_makes_no_documents_of_the_others(

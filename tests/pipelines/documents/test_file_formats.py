@@ -302,5 +302,18 @@ def test_rows_with_loose_quotes_are_counted_and_left_out(tmp_path: Path) -> None
     rows = 'text,note\nHello,one\n"Hi" he said,two\n"Say ""hi""",three\n"open,four\nGood day,five\n'
     (tmp_path / "t.csv").write_text(rows)
     corpus = read_corpus(tmp_path / "t.csv")
-    assert list(corpus.texts) == ["Hello", 'Say "hi"']
-    assert corpus.skipped[0][1].startswith("2 of 4 rows have quotes that do not enclose a cell")
+    assert list(corpus.texts) == ["Hello", 'Say "hi"', "Good day"]
+    assert corpus.skipped[0][1].startswith("2 of 5 rows have quotes that do not enclose a cell")
+
+
+@given(
+    rows=st.lists(
+        st.sampled_from(["fine", '"quoted"', '"in two\nlines"', '"open', '"loose" end', 'in"side']), min_size=1
+    )
+)
+def test_an_open_quote_costs_no_other_row(tmp_path_factory: pytest.TempPathFactory, rows: list[str]) -> None:
+    file = tmp_path_factory.mktemp("rows") / "t.csv"
+    file.write_text("text\n" + "\n".join([f'"plain {number}"\n{row}' for number, row in enumerate(rows)]) + "\nlast\n")
+    texts = list(read_corpus(file).texts)
+    assert texts[-1] == "last"
+    assert [text for text in texts if text.startswith("plain")] == [f"plain {number}" for number in range(len(rows))]
