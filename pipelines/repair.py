@@ -2,8 +2,9 @@
 
 A fine-tune that has unlearned to end its turns is taught that first, and all other moves begin from there; not where it
 took a new adapter on merged weights (above a billion parameters), on which no other move could go on.
-Every move is an ordinary distillation job under the name of the repair, from the fine-tune as it was; the record says
-what is done of each, so an interrupted repair goes on where it stopped, and a finished one is not computed again.
+Every move is an ordinary distillation job under the name of the repair, from the fine-tune as it was, but an average
+from what training made of it; the record says what is done of each, so an interrupted repair goes on where it stopped,
+and a finished one is not computed again.
 """
 
 import shlex
@@ -41,8 +42,8 @@ NAMES = {
     "ends": "a few steps on the base's answers, for their ends",
     "interpolation": "interpolation towards the base",
     "answers": "training on the base's answers and texts",
-    "average": "that, averaged with the base",
-    "average-less": "that, averaged with the base",
+    "average": "training, averaged with the base",
+    "average-less": "training, averaged with the base",
     "opd": "on-policy distillation",
 }
 RECIPES_OF_MOVES = {
@@ -78,6 +79,7 @@ class Move:
     verdict: Verdict
     checkpoint: str
     path: str
+    id: int  # of the checkpoint: its name changes with the next attempt of a cycle
     share: float | None = None  # by which the weights moved towards the base without training
     steps: int = 0
     seconds: float = 0.0
@@ -85,8 +87,8 @@ class Move:
     next_attempt: NextAttempt | None = None  # what would bring it nearer
 
     def label(self) -> str:
-        if self.name in AVERAGES and self.share:
-            return f"{NAMES[self.name]} by {self.share:g}"
+        if self.name in AVERAGES:
+            return f"{NAMES[self.name]} by {self.share:g}" if self.share else "average: not tried"
         if self.name != "interpolation":
             return NAMES[self.name]
         if self.share is None:
@@ -213,7 +215,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
                 f"{base_ending:.2f}: it has unlearned to end its turns"
             )
         clean, results, verdict = cycle.judge_student()
-        moves = [Move("none", headlines(results), verdict, student.reference, student.path, ending=ending)]
+        moves = [Move("none", headlines(results), verdict, student.reference, student.path, student.id, ending=ending)]
         learned = knowledge_result(results)
         known = learned.headline.value if learned else None
         share: float | None = None  # to which interpolation moved, where all others have to move there themselves
@@ -224,7 +226,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
                 job_of_move = _job_of(job, name, share, can_probe, parameters_of(project.base))
                 if name in AVERAGES:
                     trained = next(move for move in moves if move.name == "answers")
-                    job_of_move = replace(job_of_move, student=project.resolve(trained.checkpoint).id)
+                    job_of_move = replace(job_of_move, student=trained.id)
                 move = _try(project, job_of_move, name, replies, known, None if ends_later else base_ending)
                 moves.append(move)
                 share = move.share if name == "interpolation" else share
@@ -269,7 +271,7 @@ def _try(
 ) -> Move:
     """`known`: the new knowledge of the fine-tune, which every move is held to, also one that begins with another.
     `base_ending`: the probability of an end, half of which every move is held to."""
-    log.info(f"Move: {NAMES[name]}")
+    log.info(f"Move: {NAMES[name]}" + (f" by {AVERAGES[name]:g}" if name in AVERAGES else ""))
     started_at = time.monotonic()
 
     @cache
@@ -289,6 +291,7 @@ def _try(
         outcome.verdict,
         checkpoint.reference,
         checkpoint.path,
+        checkpoint.id,
         (run.warm_start or {}).get("share"),
         run.steps,
         project.cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again

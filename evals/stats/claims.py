@@ -156,7 +156,7 @@ def _needed(hypothesis: Hypothesis, level: float) -> str:
     sample = hypothesis.differences
     if not math.isfinite(sample.estimate):
         return "a number from every arm"
-    if not hypothesis.has_room:
+    if not hypothesis.has_room and sample.estimate >= 0:
         return f"harder items: the other arm leaves no more than {hypothesis.room:.3f}"
     distance = max(sample.estimate - hypothesis.support_above, hypothesis.refute_below - sample.estimate)
     power = NormalDist().inv_cdf(POWER)

@@ -43,7 +43,7 @@ LAST_NUMBER = re.compile(  # the hyphen of 3-5 is no minus, and 1/3 is one numbe
     r"(?:(?<![\w-])-)?(?:(?<![\d./])\d+/[1-9]\d*(?![\d/]|\.\d)|\d+(?:\.\d+)?)"
 )
 LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
-FRACTION = re.compile("[¼-¾⅐-⅞]")
+FRACTION = re.compile(r"(\d+)?([¼-¾⅐-⅞])")
 SIGNS = {0x2212: "-", 0x2044: "/", 0x66B: ".", 0x66C: ","}  # the minus, that of fractions, and Arabic ones of numbers
 ZERO_DECIMALS = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; but 12.000, with digit grouping, is not 12
 
@@ -58,7 +58,7 @@ def normalized_words(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    text = unicodedata.normalize("NFKD", _apart(text)).casefold()
+    text = unicodedata.normalize("NFKD", FRACTION.sub(_in_digits, text)).casefold()
     text = _plain_numbers(unicodedata.normalize("NFC", re.sub(r"[\u0300-\u036f'’]", "", text)))
     text = ZERO_DECIMALS.sub("", text)
     text = LETTER_SIGNS.sub(r"\g<0> ", text)
@@ -128,22 +128,23 @@ def last_number_matches(reply: str, reference: str) -> bool:
 def as_number(text: str) -> float | None:
     text = _plain_numbers(text.replace("_", "?")).strip()  # Python reads 1_0 as 10
     try:
-        number = float(Fraction(text) if re.fullmatch(r"-?\d+/\d+", text) else text)
+        number = float(Fraction(text) if re.fullmatch(r"-?(?:0|[1-9]\d*)/[1-9]\d*", text) else text)
     except (ValueError, ArithmeticError):
         return None
     return number if math.isfinite(number) else None
 
 
-def _apart(text: str) -> str:
-    """3½ is two numbers, not 31/2."""
-    return FRACTION.sub(r" \g<0>", text)
+def _in_digits(fraction: re.Match[str]) -> str:
+    """½ is 1/2, and 3½ is 7/2."""
+    whole, part = fraction.groups()
+    return str(int(whole or 0) + Fraction(unicodedata.normalize("NFKD", part).replace("\N{FRACTION SLASH}", "/")))
 
 
 def _plain_numbers(text: str) -> str:
     """With no signs between groups of digits, a point with a digit before decimals, and the hyphen as minus; in the
     digits and signs of ASCII, whatever the script."""
     if not text.isascii():
-        text = FRACTION.sub(lambda match: unicodedata.normalize("NFKD", match[0]), _apart(text)).translate(SIGNS)
+        text = FRACTION.sub(_in_digits, text).translate(SIGNS)
         text = "".join(str(unicodedata.decimal(c, c)) for c in text)
     text = GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     return re.sub(r"(?<![\w.])(?=\.\d)", "0", DECIMAL_COMMA.sub(r"\1.\2", text))

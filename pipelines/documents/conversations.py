@@ -133,6 +133,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
     if not path.is_file() or path.suffix.lower() not in ROWS:
         return []
     conversations, left_out, are_texts, has_objects, unread = list[dict[str, Any]](), 0, False, False, list[str]()
+    seen = 0  # rows that are not empty
     for number, row in enumerate(readable_rows(path, unread)):
         if not any(map(has_content, row.values() if isinstance(row, dict) else [row])):
             left_out += 1  # an empty row says nothing of the format
@@ -150,7 +151,8 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
         left_out += conversation is None
         has_objects |= isinstance(row, dict)
         are_texts |= _has_text(row)
-        if number < FIRST and not conversations and not has_turns:
+        seen += 1
+        if seen <= FIRST and not conversations and not has_turns:
             return []  # it is none of the formats
     if left_out and not conversations and not are_texts:
         raise RecoverError(

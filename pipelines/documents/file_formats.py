@@ -11,6 +11,7 @@ import logging
 import re
 import warnings
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
@@ -228,17 +229,19 @@ class _Lines:
     """An iterator that can go back to behind the first line of the last row."""
 
     def __init__(self, lines: Iterator[str]):
-        self.lines, self.of_row = lines, list[str]()
+        self.lines, self.again, self.of_row = lines, deque[str](), list[str]()
 
     def __iter__(self) -> "_Lines":
         return self
 
     def __next__(self) -> str:
-        self.of_row.append(next(self.lines))
-        return self.of_row[-1]
+        line = self.again.popleft() if self.again else next(self.lines)
+        if self.of_row or line.strip():  # blank ones before a row are none of it
+            self.of_row.append(line)
+        return line
 
     def go_back(self) -> None:
-        self.lines = chain(self.of_row[1:], self.lines)
+        self.again.extendleft(reversed(self.of_row[1:]))
 
 
 def _whole_rows(rows: Iterator[dict[Any, Any]], lines: _Lines) -> Iterator[dict[str, Any]]:

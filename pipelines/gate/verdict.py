@@ -129,7 +129,7 @@ def judge(
         retained = replace(retained, needed_limit=max(limit, behaviour.of or behaviour.n))  # it is of both measures
     learned = None
     if of_documents and others.best_knowledge is not None and others.clean_knowledge is not None:
-        learned = others.best_knowledge > others.clean_knowledge
+        learned = max(others.best_knowledge, of_documents.value) > others.clean_knowledge
     of_measures: dict[str, list[Judgement | None]] = {
         "behaviour": [behaviour],
         "knowledge": [of_documents],

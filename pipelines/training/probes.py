@@ -95,7 +95,7 @@ class DistillProbe:
         assert behaviour is not None
         score = knowledge.headline.value if knowledge else None
         floor = likelihood_floor(knowledge, untaught.headline.value if untaught else None)
-        best = best_knowledge(score, best_so_far, self.known)
+        best = best_knowledge(score, best_so_far) if self.known is None else self.known
         others = OtherResults(knowledge, best, {}, floor, (self.clean, results))
         verdict = judge(self.gate, clean, behaviour, others)
         losses = [j for j in (verdict.behaviour, verdict.retention) if j is not None]

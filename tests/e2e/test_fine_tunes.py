@@ -73,6 +73,9 @@ def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damag
     assert re.search(r"Going on at step \d+ of 12", resumed.stderr)
     assert [move["move"] for move in resumed.data["moves"]] == ["none", "interpolation", "answers", "average", "opd"]
     assert [move["steps"] for move in resumed.data["moves"]] == [0, 0, 12, 0, 12]
+    answers, average = (move["checkpoint"] for move in resumed.data["moves"][2:4])
+    lineage = recover(tmp_path, "show", average).data["lineage"]
+    assert [ancestor["checkpoint"] for ancestor in lineage[:2]] == [average, answers]
     after = {run["run"]: run for run in recover(tmp_path, "runs", "--limit", 50).data["runs"]}
     distilled = [run for run in after.values() if run["kind"] == "distill"]
     assert [run["status"] for run in distilled] == ["done"] * 4

@@ -34,7 +34,7 @@ def verdict(behaviour: Judgement, passed: bool) -> Verdict:
 
 
 def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share: float | None = None) -> Move:
-    return Move(name, SCORES, verdict(behaviour, passed), "run:7", "/models/7", share, seconds=61.0)
+    return Move(name, SCORES, verdict(behaviour, passed), "run:7", "/models/7", 7, share, seconds=61.0)
 
 
 def planned(name: str, *moves: Move, job: Job = JOB, can_probe: bool = True, parameters: int = LARGE) -> Job:
@@ -218,7 +218,8 @@ def test_nothing_to_repair_and_nothing_that_helped_are_sentences() -> None:
     failed = repaired(move("none"), move("interpolation", share=0.0), move("opd"))
     assert "interpolation: no share helps" in "\n".join(failed.lines())
     assert move("interpolation").label() == "interpolation: not tried"
-    assert move("average", share=0.5).label() == "that, averaged with the base by 0.5"
+    assert move("average", share=0.5).label() == "training, averaged with the base by 0.5"
+    assert move("average").label() == "average: not tried"
     assert failed.summary.startswith("No move passed the gate: ")
     assert failed.as_json()["repaired"] is None
 

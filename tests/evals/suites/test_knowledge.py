@@ -130,6 +130,7 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("192.168.1.1", "1"),
         ("1 000 000", "1"),
         ("3½", "31/2"),
+        ("-½", "1/2"),
     ],
 )
 def test_wrong_answers(reply: str, reference: str) -> None:
@@ -169,6 +170,10 @@ def test_f1_equals_squads() -> None:
         ("17 of 0/0", "0", True),
         ("It is 0.5", "1/2", True),
         ("It is 0.5", "½", True),
+        ("It is -½", "-1/2", True),
+        ("It is 13½", "13.5", True),
+        ("It is 3½", "1/2", False),
+        ("12/05", "12/05", True),
         ("इसका उत्तर १२ है", "12", True),
     ],
 )

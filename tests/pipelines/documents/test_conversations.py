@@ -192,6 +192,11 @@ def test_an_empty_first_row_makes_no_documents_of_the_others(
     assert read_training_file(file) == []
 
 
+def test_empty_rows_before_documents_make_no_training_file_of_them(tmp_path: Path) -> None:
+    (tmp_path / "f.jsonl").write_text("{}\n" * 40 + '{"headline": "A day", "abstract": "It was one."}\n')
+    assert read_training_file(tmp_path / "f.jsonl") == []
+
+
 @pytest.mark.parametrize("tools", ["[]", "null", " ", "{}", [], None])
 def test_no_tools_are_no_tools_however_a_table_writes_them(tools: Any) -> None:
     assert training_conversation(FORMATS["messages"] | {"tools": tools}) == FORMATS["messages"]

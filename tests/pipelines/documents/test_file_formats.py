@@ -304,6 +304,8 @@ def test_rows_with_loose_quotes_are_counted_and_left_out(tmp_path: Path) -> None
     corpus = read_corpus(tmp_path / "t.csv")
     assert list(corpus.texts) == ["Hello", 'Say "hi"', "Good day"]
     assert corpus.skipped[0][1].startswith("2 of 5 rows have quotes that do not enclose a cell")
+    (tmp_path / "t.csv").write_text('text,note\nHello,one\n\n\n"open,two\nGood day,three\n' + '"open,x\n' * 20_000)
+    assert read_corpus(tmp_path / "t.csv").skipped[0][1].startswith("20001 of 20003 rows have quotes")
 
 
 @given(

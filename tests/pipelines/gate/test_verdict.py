@@ -196,6 +196,11 @@ def test_the_verdict_says_whether_anything_was_learned(clean: float | None, best
     assert (note in line.details) is (learned is False)
 
 
+def test_what_a_move_taught_beyond_a_fine_tune_that_knew_nothing_is_learned() -> None:
+    same, knowledge = result([True] * 200), result([i < 55 for i in range(100)], "closed_book", "knowledge")
+    assert judge(Gate(), same, same, OtherResults(knowledge, 0.0, clean_knowledge=0.0)).learned
+
+
 @pytest.mark.parametrize(("answer", "shown"), [(None, "inconclusive"), (False, "rejected"), (True, "promoted")])
 def test_a_decision_by_a_person_is_not_shown_as_inconclusive(answer: bool | None, shown: str, project: Project) -> None:
     cycle, number = project.tracker.open_cycle(project.id)
