@@ -53,14 +53,16 @@ class Subject:
     def answer(self, prompts: Sequence[list[Message] | str], max_new_tokens: int) -> list[Answer]:
         """Answer each prompt through the chat template."""
         prompt_ids = [self.chat.prompt(prompt) for prompt in prompts]
-        return self.complete(prompt_ids, max_new_tokens)
+        return self.complete(prompt_ids, max_new_tokens, of_turns=True)
 
-    def complete(self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0) -> list[Answer]:
-        """Continue prompts that are already tokenized.
+    def complete(
+        self, prompts: Sequence[list[int]], max_new_tokens: int, *, temperature: float = 0.0, of_turns: bool = False
+    ) -> list[Answer]:
+        """Continue prompts that are already tokenized. Turns end where programs that run the model stop.
 
         Greedy replies that loop are ended early and filled up: most would go on like that to the limit."""
         end_loops = self.end_loops and temperature == 0
-        sampling = Sampling(max_new_tokens, temperature, end_loops=end_loops, with_logprobs=False)
+        sampling = Sampling(max_new_tokens, temperature, end_loops=end_loops, of_turns=of_turns, with_logprobs=False)
         generations = self.engine.generate(prompts, sampling)
         answers = []
         for prompt, generation in zip(prompts, generations, strict=True):

@@ -128,5 +128,13 @@ def merge_listed_stops(log_p: Tensor, is_stop: Tensor) -> Tensor:
     return torch.where(is_first, total, log_p.masked_fill(is_stop, NEVER))
 
 
+def identity_of_stops(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """What merging leaves out of KL(q ‖ p), from the log-probs of the stops [positions, stops]: which of them it is.
+
+    By the chain rule the KL is that of the merged events and q(stop) times the KL among the stops."""
+    among = log_q.log_softmax(-1) - log_p.log_softmax(-1)
+    return (log_q.exp() * among).sum(-1)
+
+
 def is_in(tokens: Tensor, stops: Sequence[int]) -> Tensor:
     return torch.isin(tokens, torch.tensor(stops, dtype=tokens.dtype, device=tokens.device))

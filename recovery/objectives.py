@@ -15,6 +15,7 @@ from recovery.divergences import ClipMode, clipped_divergence, divergence, entro
 from recovery.errors import RecoverError
 from recovery.samples import Batch
 from recovery.signals import SignalBatch
+from recovery.teachers import Compared
 
 
 class Objective(Protocol):
@@ -35,11 +36,12 @@ def loss_of_chunk(objective: Objective, signal: SignalBatch, batch: Batch, teach
     return lambda logits, part: objective(logits, prepared, part)
 
 
+def _forward_kl(compared: Compared) -> Tensor:
+    return forward_kl(compared.student, compared.teacher) + compared.stops
+
+
 def _chosen(log_p: Tensor, signal: SignalBatch, part: slice) -> Tensor:
     return log_p.gather(-1, signal.tokens[part, None]).squeeze(-1)
-
-
-Compared = tuple[Tensor, Tensor]  # the log-probs of student and teacher over the same events
 
 
 @torch.no_grad()
@@ -47,7 +49,8 @@ def _metrics(log_p: Tensor, signal: SignalBatch, part: slice, compared: Compared
     """Return the student's entropy and, if there is a teacher, the KL to it and how likely both are to stop."""
     metrics = {"entropy": entropy(log_p)} if signal.is_measured else {}
     if compared is not None:
-        metrics |= {"kl": reverse_kl(*compared), **signal.stopping(log_p, compared[1], part)}
+        kl = reverse_kl(compared.student, compared.teacher)
+        metrics |= {"kl": kl, **signal.stopping(log_p, compared.teacher, part)}
     return metrics
 
 
@@ -88,13 +91,13 @@ class CrossEntropy:
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         log_p = torch.log_softmax(logits, dim=-1)
         if signal.soft_labels:
-            return LossTerms(forward_kl(*signal.compare(log_p, part)), _metrics(log_p, signal, part))
+            return LossTerms(_forward_kl(signal.compare(log_p, part)), _metrics(log_p, signal, part))
         chosen = _chosen(log_p, signal, part)
         loss = -chosen * chosen.detach().exp() if self.dft else -chosen
         compared = signal.compare(log_p, part) if signal.teacher is not None else None
         if self.anchor > 0:
             assert compared is not None
-            loss = loss + self.anchor * forward_kl(*compared)
+            loss = loss + self.anchor * _forward_kl(compared)
         return LossTerms(loss, _metrics(log_p, signal, part, compared))
 
 
@@ -125,7 +128,7 @@ class Divergence:
 
     def __call__(self, logits: Tensor, signal: SignalBatch, part: slice) -> LossTerms:
         over_vocabulary = torch.log_softmax(logits, dim=-1)
-        log_p, log_q = signal.compare(over_vocabulary, part)
+        log_p, log_q, stops = signal.compare(over_vocabulary, part)
         stopping = signal.stopping(over_vocabulary, log_q, part)
         more: dict[str, Tensor] = {}
         if self.clip:
@@ -136,7 +139,7 @@ class Divergence:
         with torch.no_grad():
             is_kl = self.beta == 1.0 and not self.clip
             metrics = {"entropy": entropy(over_vocabulary), "kl": loss.detach() if is_kl else reverse_kl(log_p, log_q)}
-        loss = signal.teacher_weight * loss
+        loss = signal.teacher_weight * (loss + stops)
         if signal.advantage is not None:
             assert signal.rollout_logprobs is not None
             chosen = _chosen(over_vocabulary, signal, part)
@@ -185,12 +188,14 @@ class SampledGradient:
         chosen = _chosen(log_p, signal, part)
         advantage, compared = signal.advantage[part], None
         if signal.teacher is not None:
-            compared = signal.compare(log_p if self.anchor else log_p.detach(), part)
+            compared = signal.compare(log_p, part)
         if compared is not None and signal.teacher_weight > 0:
             advantage = advantage + signal.teacher_weight * self._log_ratio(chosen.detach(), signal, part, compared)
         loss, metrics = _policy_gradient(chosen, signal.rollout_logprobs[part], advantage, self.clip)
-        if compared is not None and self.anchor > 0:
-            loss = loss + self.anchor * reverse_kl(*compared)
+        if compared is not None:
+            loss = loss + max(self.anchor, signal.teacher_weight) * compared.stops
+            if self.anchor > 0:
+                loss = loss + self.anchor * reverse_kl(compared.student, compared.teacher)
         return LossTerms(loss, metrics | _metrics(log_p, signal, part, compared))
 
     @staticmethod
@@ -199,5 +204,5 @@ class SampledGradient:
         """log π_T − log π_rollout of the events that were sampled."""
         assert signal.teacher is not None
         assert signal.rollout_logprobs is not None
-        ours, theirs = (signal.teacher.at_tokens(x, signal.tokens[part], part, signal.stops) for x in compared)
+        ours, theirs = (signal.teacher.at_tokens(x, signal.tokens[part], part, signal.stops) for x in compared[:2])
         return theirs - (signal.rollout_logprobs[part] + (ours - chosen))

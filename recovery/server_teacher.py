@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recovery.divergences import is_in, merge_listed_stops, with_tail
+from recovery.divergences import NEVER, identity_of_stops, is_in, merge_listed_stops, with_tail
 from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs, serve_command
 from recovery.engines.servers import Server, Servers
 from recovery.errors import RecoverError
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
-from recovery.teachers import Part, TeacherLogprobs
+from recovery.teachers import Compared, Part, TeacherLogprobs
 
 LISTED = 20  # tokens at each target, the one sampled included: what vLLM sends without --max-logprobs
 
@@ -100,13 +100,15 @@ class ListedLogprobs(TeacherLogprobs):
     def logprobs(self, part: Part) -> Tensor:
         raise RecoverError("A teacher on a server lists some tokens only. Load this teacher on this machine.")
 
-    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
+    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> Compared:
         """Only stops that are listed are merged: what the teacher gives to the others is unknown."""
         ours, theirs = student.gather(-1, self.tokens[part]), self.values[part].to(student.dtype)
+        identity: Tensor | float = 0.0
         if len(stops) > 1:
             is_stop = is_in(self.tokens[part], stops)
+            identity = identity_of_stops(*(x.masked_fill(~is_stop, NEVER) for x in (ours, theirs)))
             ours, theirs = merge_listed_stops(ours, is_stop), merge_listed_stops(theirs, is_stop)
-        return with_tail(ours), with_tail(theirs)
+        return Compared(with_tail(ours), with_tail(theirs), identity)
 
     def at_tokens(self, events: Tensor, tokens: Tensor, part: Part, stops: Sequence[int] = ()) -> Tensor:
         """The sampled token is listed first, so it is also the first of the stops if it is one."""

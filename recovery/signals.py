@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from recovery.samples import Batch, Sample
-from recovery.teachers import InContext, RouterTeacher, Teacher, TeacherLogprobs
+from recovery.teachers import Compared, InContext, RouterTeacher, Teacher, TeacherLogprobs
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,9 @@ class SignalBatch:
     advantage: Tensor | None = None  # of the reward, with its weight; set by objectives that need it
     teacher_weight: float = 1.0  # of the teacher beside the reward; set with it
     is_measured: bool = True  # whether the student's entropy is computed, beside what the loss needs
-    stops: tuple[int, ...] = ()  # the ids that end a turn: one event for student and teacher
+    stops: tuple[int, ...] = ()  # the ids that end a turn: one event in a divergence, and which of them it is beside it
 
-    def compare(self, log_p: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-        """Return the log-probs of student and teacher over the same events."""
+    def compare(self, log_p: Tensor, part: slice) -> Compared:
         assert self.teacher is not None
         return self.teacher.compare(log_p, part, self.stops)
 

@@ -16,7 +16,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from recovery.chunked_loss import Head
 from recovery.distributed import size
-from recovery.divergences import is_in, merge_stops
+from recovery.divergences import identity_of_stops, is_in, merge_stops
 from recovery.errors import RecoverError
 from recovery.models import adapters
 from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
@@ -36,6 +36,14 @@ EMA_DECAY = 0.95  # a step moves the average by 5 % towards the student
 Part = slice | Tensor  # selects some of the targets
 
 
+class Compared(NamedTuple):
+    """Log-probs of student and teacher over the same events, in which all stops are one."""
+
+    student: Tensor
+    teacher: Tensor
+    stops: Tensor | float  # at each position, what KL(teacher ‖ student) has beside these: which stop it is
+
+
 class TeacherLogprobs:
     """A teacher's next-token log-probs at each target of a batch, computed for one chunk of targets at a time.
 
@@ -45,10 +53,14 @@ class TeacherLogprobs:
         """Return the log-probs of the whole vocabulary [positions, vocabulary]."""
         raise NotImplementedError
 
-    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
-        """Return the student's log-probs [positions, vocabulary] and the teacher's, both over the same events: the
+    def compare(self, student: Tensor, part: Part, stops: Sequence[int] = ()) -> Compared:
+        """Compare the student's log-probs [positions, vocabulary] with the teacher's over the same events: the
         vocabulary, or the tokens that the teacher lists and a bucket for all others. All of `stops` are one event."""
-        return merge_stops(student, stops), merge_stops(self.logprobs(part), stops)
+        teacher = self.logprobs(part)
+        if len(stops) < 2:
+            return Compared(student, teacher, 0.0)
+        identity = identity_of_stops(student[:, list(stops)], teacher[:, list(stops)])
+        return Compared(merge_stops(student, stops), merge_stops(teacher, stops), identity)
 
     def at_tokens(self, events: Tensor, tokens: Tensor, part: Part, stops: Sequence[int] = ()) -> Tensor:
         """Return the log-prob of the event that each position's token belongs to, among those of `compare`."""

@@ -215,7 +215,7 @@ def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: 
     reports: list[TokenReport] = []
     for part in chunks(len(hidden), len(head.weight), CHUNK_ELEMENTS):  # keeps [positions × vocabulary] small
         ours = torch.log_softmax(head.logits(hidden[part]), dim=-1)
-        kls = reverse_kl(*distribution.compare(ours, part, student.stops)).tolist()
+        kls = reverse_kl(*distribution.compare(ours, part, student.stops)[:2]).tolist()
         texts = [decode([token]) for token in batch.target_tokens[part].tolist()]
         choices_of = (as_text(*likeliest(ours, choices)), as_text(*distribution.likeliest(part, choices)))
         reports += map(TokenReport, texts, kls, *choices_of)

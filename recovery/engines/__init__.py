@@ -23,6 +23,7 @@ class Sampling:
     temperature: float = 1.0  # 0 is greedy
     seed: int = 0
     end_loops: bool = False  # end a reply soon after it begins to repeat one pattern
+    of_turns: bool = False  # a turn goes on behind the separator, as in other programs; else it ends the reply, too
     with_logprobs: bool = True  # without, an engine may leave the log-probs out, which is faster
 
 
@@ -30,7 +31,7 @@ class Sampling:
 class Generation:
     tokens: list[int]  # the sampled tokens, including the EOS
     logprobs: list[float]  # of each of those tokens, at temperature 1; may be empty if not asked for
-    finished: bool  # ended with an EOS
+    finished: bool  # ended with one of the tokens that end a reply
 
 
 class Engine(Protocol):

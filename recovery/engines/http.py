@@ -49,7 +49,7 @@ class HttpEngine:
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         options: dict[str, Any] = {"temperature": sampling.temperature, **NO_LIMITS}
-        options |= {"ignore_eos": True, "stop_token_ids": sorted(self._student.chat.eos_ids)}
+        options |= {"ignore_eos": True, "stop_token_ids": self._student.chat.reply_ends(sampling.of_turns)}
         options |= {"logprobs": 0} if sampling.with_logprobs else {}
         if sampling.end_loops:
             options["repetition_detection"] = VLLM_LOOPS

@@ -134,7 +134,7 @@ class TransformersEngine:
             room = positions + 1 - max(map(len, prompts))
             sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
         device, shape = self.student.device, (len(prompts), sampling.max_new_tokens)
-        ends = torch.tensor(sorted(self.student.chat.eos_ids), device=device)
+        ends = torch.tensor(self.student.chat.reply_ends(sampling.of_turns), device=device)
         sampled = torch.zeros(shape, dtype=torch.long, device=device)
         logprobs = torch.zeros(shape, device=device)
         counts = torch.full(shape[:1], sampling.max_new_tokens, device=device)

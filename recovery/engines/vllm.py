@@ -54,7 +54,7 @@ class VllmEngine:
     ):
         self._vllm = _import_vllm()
         self._scratch = tempfile.TemporaryDirectory(prefix="recover-vllm-")
-        self._stop_at = sorted(student.chat.eos_ids)
+        self._chat = student.chat
         self._on_cpu, self._has_adapter, self._adapter = student.device.type == "cpu", student.has_adapter, None
         self._base, self._swaps = student.adapter_base, 0
         self._served: tuple[Student, int] | None = None
@@ -90,7 +90,7 @@ class VllmEngine:
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         options: dict[str, Any] = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
         options |= {"logprobs": 0} if sampling.with_logprobs else {}
-        stopping: dict[str, Any] = {"stop_token_ids": self._stop_at, "ignore_eos": True}
+        stopping: dict[str, Any] = {"stop_token_ids": self._chat.reply_ends(sampling.of_turns), "ignore_eos": True}
         if sampling.end_loops:
             stopping["repetition_detection"] = self._vllm.sampling_params.RepetitionDetectionParams(**VLLM_LOOPS)
         seeds = row_seeds(sampling, len(prompts))

@@ -52,13 +52,12 @@ def gradient(student: Student, teacher: Teacher, objective: Objective) -> torch.
     return gradient_of_step(student, ROWS, TeacherSignal(teacher), objective)
 
 
-@pytest.mark.parametrize(
-    ("objective", "exact"),
-    [(Divergence(), False), (Divergence(0.0), False), (Divergence(0.5), False), (Divergence(clip=0.05), False),
-     (CrossEntropy(anchor=0.1), False), (SampledGradient(1e9), True)],
-)  # fmt: skip
+@pytest.mark.parametrize("objective", [
+    Divergence(), Divergence(0.0), Divergence(0.5), Divergence(clip=0.05), CrossEntropy(anchor=0.1),
+    SampledGradient(1e9),
+])  # fmt: skip
 def test_the_gradient_nears_that_of_the_whole_distribution_the_more_is_listed(
-    objective: Objective, exact: bool, student: Student, server: SmallServer, reference: str
+    objective: Objective, student: Student, server: SmallServer, reference: str
 ) -> None:
     whole = gradient(student, FrozenTeacher(reference), objective)
     with serving(server) as named:
@@ -67,7 +66,7 @@ def test_the_gradient_nears_that_of_the_whole_distribution_the_more_is_listed(
             for n in (8, 258)  # of 259
         )
     assert most < 1e-3
-    assert few < 1e-4 if exact else most < few < 1
+    assert most < few < 1
 
 
 def test_the_sampled_and_the_likeliest_tokens_are_listed(student: Student, server: SmallServer, reference: str) -> None:

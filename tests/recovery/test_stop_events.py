@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from torch import Tensor
 from recovery.chunked_loss import LossTerms
 from recovery.divergences import clipped_divergence, divergence, forward_kl, reverse_kl
 from recovery.models.students import Student, load_student
-from recovery.objectives import CrossEntropy, Divergence, SampledGradient
+from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs
-from recovery.signals import SignalBatch, TeacherSignal
+from recovery.signals import Labels, SignalBatch, TeacherSignal
 from recovery.states import FixedRows
 from recovery.teachers import FrozenTeacher, TeacherLogprobs
 from recovery.telemetry import report_tokens
@@ -40,6 +41,11 @@ def with_one_stop(log_p: Tensor, stops: tuple[int, ...]) -> Tensor:
     return torch.cat([p[:, others], p[:, list(stops)].sum(-1, keepdim=True)], dim=-1).log()
 
 
+def which_stop(log_p: Tensor, teacher: Tensor, stops: tuple[int, ...]) -> Tensor:
+    """The reference: what the chain rule of KL(teacher ‖ p) leaves beside the stops as one event."""
+    return forward_kl(log_p, teacher) - forward_kl(with_one_stop(log_p, stops), with_one_stop(teacher, stops))
+
+
 def loss(
     objective: object, logits: Tensor, teacher: TeacherLogprobs, stops: tuple[int, ...], **fields: object
 ) -> Tensor:
@@ -57,21 +63,23 @@ def assert_equal_with_gradients(ours: Tensor, expected: Tensor, logits: Tensor) 
 
 @given(st.integers(0, 10_000), STOPS, st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), st.sampled_from([0.0, 0.05]))
 @settings(max_examples=90, deadline=None)
-def test_divergences_are_those_of_the_summed_probabilities_which_a_clip_bounds_as_one_event(
+def test_divergences_are_those_of_the_summed_probabilities_which_a_clip_bounds_as_one_event_and_of_which_stop_it_is(
     seed: int, stops: tuple[int, ...], beta: float, clip: float
 ) -> None:
     logits, teacher = pair(seed)
     ours = loss(Divergence(beta, clip=clip), logits, FixedTeacher(teacher), stops)
-    merged = with_one_stop(logits.log_softmax(-1), stops), with_one_stop(teacher, stops)
+    log_p = logits.log_softmax(-1)
+    merged = with_one_stop(log_p, stops), with_one_stop(teacher, stops)
     expected = clipped_divergence(*merged, beta, clip, "zero")[0] if clip else divergence(*merged, beta)
+    expected = expected + which_stop(log_p, teacher, stops)
     assert_equal_with_gradients(ours, expected, logits)
 
 
 @given(st.integers(0, 10_000), STOPS)
 @settings(max_examples=20, deadline=None)
-def test_soft_labels_and_the_anchor_compare_stops(seed: int, stops: tuple[int, ...]) -> None:
+def test_soft_labels_and_the_anchor_are_the_whole_kl(seed: int, stops: tuple[int, ...]) -> None:
     logits, teacher = pair(seed)
-    expected = forward_kl(with_one_stop(logits.log_softmax(-1), stops), with_one_stop(teacher, stops))
+    expected = forward_kl(logits.log_softmax(-1), teacher)
     soft = loss(CrossEntropy(), logits, FixedTeacher(teacher), stops, soft_labels=True)
     assert_equal_with_gradients(soft, expected, logits)
     anchored, plain = (loss(CrossEntropy(anchor=weight), logits, FixedTeacher(teacher), stops) for weight in (0.1, 0.0))
@@ -98,7 +106,7 @@ def sampled(logits: Tensor, teacher: Tensor, stops: tuple[int, ...]) -> tuple[Te
 def test_the_sampled_gradient_is_on_average_that_of_the_exact_divergence(seed: int, stops: tuple[int, ...]) -> None:
     logits, teacher = normal(seed, 1, V).requires_grad_(), normal(seed + 1, 1, V).log_softmax(-1)
     losses, p = sampled(logits, teacher, stops)
-    (mean,) = torch.autograd.grad((p * losses).sum(), logits)
+    (mean,) = torch.autograd.grad((p * losses).sum(), logits)  # which stop it is does not depend on the sample
     exact = loss(Divergence(), logits, FixedTeacher(teacher), stops)
     (expected,) = torch.autograd.grad(exact.sum(), logits)
     torch.testing.assert_close(mean, expected, rtol=1e-8, atol=1e-10)
@@ -113,12 +121,14 @@ def test_stops_that_a_server_lists_are_one_event(seed: int, stops: tuple[int, ..
     ours = loss(Divergence(beta), logits, ListedLogprobs(tokens, teacher.gather(-1, tokens)), stops)
     expected = []
     for row, theirs, listed in zip(logits.log_softmax(-1), teacher, tokens.tolist(), strict=True):
-        groups = [[i] for i in listed if i not in stops] + [[i for i in listed if i in stops]]
+        listed_stops = [i for i in listed if i in stops]
+        groups = [[i] for i in listed if i not in stops] + [listed_stops]
         groups.append([i for i in range(V) if i not in listed])
         reduced = [torch.stack([x[g].exp().sum() for g in groups if g]).log() for x in (row, theirs)]
-        expected.append(divergence(reduced[0], reduced[1], beta))
+        among = [x[listed_stops].log_softmax(-1) for x in (row, theirs)]
+        which = theirs[listed_stops].exp().sum() * forward_kl(*among) if listed_stops else 0.0
+        expected.append(divergence(reduced[0], reduced[1], beta) + which)
     assert_equal_with_gradients(ours, torch.stack(expected), logits)
-    assert (ours <= loss(Divergence(beta), logits, FixedTeacher(teacher), ()) + 1e-9).all()
 
 
 def test_the_sampled_loss_merges_the_stops_that_a_server_lists() -> None:
@@ -132,7 +142,8 @@ def test_the_sampled_loss_merges_the_stops_that_a_server_lists() -> None:
         stops=(1, 4),
     )
     terms = SampledGradient()(logits, signal, ALL)
-    assert float(terms.loss.detach()) == pytest.approx(0, abs=1e-6)
+    assert float(terms.loss.detach()) == pytest.approx(25, abs=1e-3)  # which stop it is
+    assert terms.metrics["kl"] == pytest.approx(0, abs=1e-6)
     assert terms.metrics["stop_teacher"] == pytest.approx(1)
 
 
@@ -165,6 +176,30 @@ def test_training_compares_stops_and_records_their_probability(student: Student,
         assert record.metrics()["stop_student"] == pytest.approx(stopping, rel=1e-5)
         assert record.metrics()["stop_teacher"] == pytest.approx(stopping, rel=1e-5)
     assert all(abs(token.kl) < 1e-6 for row in report_tokens(student, ends_otherwise, ROWS) for token in row)
+
+
+@pytest.mark.parametrize("objective", [Divergence(), Divergence(0.5), SampledGradient(), CrossEntropy()])
+def test_a_student_that_ends_with_another_stop_learns_the_teachers(
+    objective: Objective, student: Student, ends_otherwise: FrozenTeacher
+) -> None:
+    """Such as one that read documents, and ends its turns with what stood between them."""
+    head = student.causal.get_output_embeddings().weight
+    with torch.no_grad():
+        head[2] += 2 * head[0]
+    rows = [replace(row, soft_labels=isinstance(objective, CrossEntropy)) for row in ROWS]
+    signal = (Labels if isinstance(objective, CrossEntropy) else TeacherSignal)(ends_otherwise)
+
+    def share_of_the_end() -> float:
+        batch = Batch.collate(ROWS, 0)
+        p = student.head.logits(student.hidden(batch)).softmax(-1)
+        return (p[:, 0] / (p[:, 0] + p[:, 2])).mean().item()
+
+    batch = Batch.collate(ROWS, 0)
+    q = ends_otherwise.distribution(batch).logprobs(ALL).exp()
+    wanted = float((q[:, 0] / (q[:, 0] + q[:, 2])).mean())
+    before = abs(share_of_the_end() - wanted)
+    list(train(student, FixedRows(rows, rows=2), signal, objective, Plan(60, 3e-2)))
+    assert abs(share_of_the_end() - wanted) < before / 2
 
 
 def test_ids_that_the_head_in_use_lacks_are_no_stops(student: Student) -> None:

@@ -15,15 +15,19 @@ PROMPTS = ["hi", "a much longer question than that", "ok?", "x"]
 
 @pytest.mark.parametrize("saved", ["full", "adapter"])
 @pytest.mark.parametrize("eos", [[2], [2, 60]])
-def test_every_eos_ends_a_reply(tmp_path: Path, eos: list[int], saved: str) -> None:
+@pytest.mark.parametrize("of_turns", [False, True])
+def test_every_eos_ends_a_reply_and_the_separator_unless_it_is_one_of_turns_alone(
+    tmp_path: Path, of_turns: bool, eos: list[int], saved: str
+) -> None:
     base = str(save_tiny(tmp_path / "base", eos=eos))
     save_student(load_student(base, adapter=Adapter(2) if saved == "adapter" else None), tmp_path / "saved", {})
     student = load_student(str(tmp_path / "saved"))
     assert student.has_adapter == (saved == "adapter")
-    ends, prompt = {*eos, student.chat.separator}, student.chat.prompt("hi")
-    assert student.chat.eos_ids == ends
+    all_ends, prompt = {*eos, student.chat.separator}, student.chat.prompt("hi")
+    ends = set(eos) if of_turns else all_ends
+    assert student.chat.eos_ids == all_ends
     engine = TransformersEngine(student)
-    generations = engine.generate([prompt] * 200, Sampling(200, seed=0))
+    generations = engine.generate([prompt] * 200, Sampling(200, seed=0, of_turns=of_turns))
     for g in generations:
         assert g.finished == (g.tokens[-1] in ends)
         assert not set(g.tokens[:-1]) & ends

@@ -143,11 +143,12 @@ def test_a_teacher_equal_to_the_student_gives_no_advantage(
     assert record.ratio_max == pytest.approx(1, abs=CLOSE)
 
 
-def test_every_eos_ends_a_reply_and_is_part_of_it(full: tuple[Student, VllmEngine]) -> None:
+@pytest.mark.parametrize("of_turns", [False, True])
+def test_every_eos_ends_a_reply_and_is_part_of_it(full: tuple[Student, VllmEngine], of_turns: bool) -> None:
     student, engine = full
-    ends = student.chat.eos_ids
-    assert ends == {0, 2, 60}
-    generations = engine.generate([student.chat.prompt("hi")] * 100, Sampling(60, seed=0))
+    ends = student.chat.turn_ends if of_turns else student.chat.eos_ids
+    assert ends == ({2, 60} if of_turns else {0, 2, 60})
+    generations = engine.generate([student.chat.prompt("hi")] * 100, Sampling(60, seed=0, of_turns=of_turns))
     for g in generations:
         assert g.finished == (g.tokens[-1] in ends)
         assert not set(g.tokens[:-1]) & ends

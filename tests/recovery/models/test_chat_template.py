@@ -143,6 +143,7 @@ def test_the_separator_is_the_one_of_pre_training_and_ends_replies_like_every_en
     start = family.roles["bos_token"] if family.adds_bos else family.separator
     assert names(chat, frozenset({chat.document_start})) == {start}
     assert names(chat, chat.eos_ids) == family.turn_ends | {family.separator}
+    assert names(chat, chat.turn_ends) == family.turn_ends | ({family.separator} & set(family.eos))
     of_the_template = family.turn_ends - {"<|eom_id|>"} | {family.separator}
     assert names(chat, without_generation_config.eos_ids) == of_the_template
 
