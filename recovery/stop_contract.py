@@ -5,6 +5,7 @@ behind every turn, the generation config names those at which to stop, and train
 it. Where the three disagree, replies run on until the limit of tokens.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -71,6 +72,8 @@ class ReplyEnds:
     repetition: float
     probability: float | None = None  # of all ids that end a turn, where the base's own replies end
     own_probability: float | None = None  # the same where its own replies end
+    other: int | None = None  # another token that ends replies, such as the separator of documents,
+    ended_by_other: float = 0.0  # and the share of them that it ends
 
     @classmethod
     def of(
@@ -81,10 +84,15 @@ class ReplyEnds:
         probability: float | None = None,
         own_probability: float | None = None,
     ) -> "ReplyEnds":
+        ends = [reply.tokens[-1] for reply in replies if reply.finished]
+        others = Counter(end for end in ends if end not in stops)
+        other, ended_by_other = others.most_common(1)[0] if others else (None, 0)
         return cls(
             count=len(replies),
             limit=limit,
-            finished=fmean(reply.finished and reply.tokens[-1] in stops for reply in replies),
+            finished=sum(end in stops for end in ends) / len(replies),
+            other=other,
+            ended_by_other=ended_by_other / len(replies),
             repetition=fmean(repetition(reply.tokens) for reply in replies),
             probability=probability,
             own_probability=own_probability,
@@ -170,6 +178,14 @@ def measured_fault(
     replies of the base are too long to show an end."""
     if file_faults(files, base_files):
         return None
+    enough = UNLEARNED * (1.0 if base is None else base.finished)
+    if model.other is not None and model.ended_by_other > enough and not _has_new_end(files, base_files):
+        ends = f"{model.ended_by_other:.2f} of its replies end with {files.name(model.other)}"
+        what = f"{ends}, at which the generation config does not stop, so replies run on"
+        stops = sorted({model.other, *files.generation})
+        until = f"until then set eos_token_id in generation_config.json to {stops}"
+        cure = f"`recover repair` teaches it {files.name(files.template)} again; {until}"
+        return Fault(what, cure)
     if base is None:
         if model.finished > 0:
             return None
@@ -185,9 +201,13 @@ def measured_fault(
     return None
 
 
+def _has_new_end(files: StopFiles, base: StopFiles | None) -> bool:
+    return base is not None and files.template is not None and files.template >= len(base.tokens)
+
+
 def _reason(files: StopFiles, base: StopFiles | None) -> str:
     end = files.template
-    if base is not None and end is not None and end >= len(base.tokens):
+    if _has_new_end(files, base):
         return f"its end of a turn, {files.name(end)}, is a token that the base lacks, and training has not taught it"
     if end == files.pad:
         return f"its end of a turn, {files.name(end)}, is also the padding, which many trainers leave out of the loss"

@@ -60,11 +60,25 @@ def mask_the_end_as_padding(folder: Path) -> None:
     change_json(folder / "tokenizer_config.json", pad_token="<|im_end|>")
 
 
+def end_with_the_separator(folder: Path) -> None:
+    """A few steps of SFT on chats that were given the end of documents."""
+    student = load_student(str(folder))
+    _train(student, learning_rate=5e-3, end=SEPARATOR)
+    save_student(student, folder, {})
+    change_json(folder / "generation_config.json", eos_token_id=END)
+
+
 def train_without_ends(student: Student, learning_rate: float, steps: int = 10) -> None:
+    _train(student, learning_rate, steps)
+
+
+def _train(student: Student, learning_rate: float, steps: int = 10, end: int | None = None) -> None:
+    """On short answers with another end, or without one."""
     rows = []
     for question in make_world(seed=7).questions()[:160]:
         tokens, targets = student.chat.conversation(exchange(question.question, question.answer))
-        rows.append(Sample(tokens, [is_target and id != END for id, is_target in zip(tokens, targets, strict=True)]))
+        learned = [is_target and (id != END or end is not None) for id, is_target in zip(tokens, targets, strict=True)]
+        rows.append(Sample(tokens if end is None else [*tokens[:-1], end], learned))
     optimizer, random = torch.optim.AdamW(student.trainable(), lr=learning_rate), Random(0)
     for _ in range(steps):
         batch = Batch.collate(random.sample(rows, 16), student.chat.pad_id, student.device)

@@ -27,6 +27,7 @@ from tests.stop_contracts import (
     SEPARATOR,
     copy_of_base,
     end_with_a_new_token,
+    end_with_the_separator,
     mask_the_end_as_padding,
     overwrite_the_row,
     stop_at_the_separator_only,
@@ -69,6 +70,11 @@ def test_a_copy_of_the_base_ends_its_turns(folder: Path, cache: ContentCache) ->
         (overwrite_the_row, "its training has overwritten the end of a turn", "`recover repair`"),
         (end_with_a_new_token, "<|done|> (2048), is a token that the base lacks", "`recover repair`"),
         (mask_the_end_as_padding, "<|im_end|> (2), is also the padding", "`recover repair`"),
+        (
+            end_with_the_separator,
+            "of its replies end with <|endoftext|> (0), at which",
+            "`recover repair` teaches it <|im_end|> (2) again",
+        ),
     ],
 )
 def test_the_fault_is_named_with_its_cure(
