@@ -44,7 +44,7 @@ class Chat:
     eos_ids: frozenset[int]  # all that end a turn, and the separator
     separator: int  # ends each document in pre-training
     thinking: bool = False  # must be the same for rollouts and evaluations
-    turn_ends: frozenset[int] = frozenset()  # at which programs that run the model stop; empty: at all `eos_ids`
+    turn_ends: frozenset[int] = frozenset()  # those that its files name, where programs stop; empty: all `eos_ids`
 
     @classmethod
     def from_tokenizer(
@@ -53,15 +53,15 @@ class Chat:
         """Without a `separator` it is the vocabulary's best guess."""
         ends = getattr(generation_config, "eos_token_id", None)
         separator = document_ends(tokenizer)[0] if separator is None else separator
-        of_turns = {*(ends if isinstance(ends, list | tuple) else [ends]), turn_end(tokenizer)} - {None}
-        ids = of_turns | {tokenizer.eos_token_id, separator} - {None}
-        return cls(tokenizer, frozenset(ids), separator, thinking, frozenset(of_turns))
+        ids = {*(ends if isinstance(ends, list | tuple) else [ends]), tokenizer.eos_token_id, turn_end(tokenizer)}
+        named = frozenset(ids - {None})
+        return cls(tokenizer, named | {separator}, separator, thinking, named)
 
     def with_separator(self, separator: int) -> "Chat":
         return replace(self, separator=separator, eos_ids=self.eos_ids | {separator})
 
     def reply_ends(self, of_turns: bool) -> list[int]:
-        """The tokens at which a reply ends: those of turns, or the separator, too."""
+        """The tokens at which a reply ends: those of turns, or the separator, too, if no file names it."""
         return sorted((of_turns and self.turn_ends) or self.eos_ids)
 
     @property

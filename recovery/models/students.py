@@ -21,6 +21,7 @@ from recovery.hardware import keep_freed_memory
 from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
+from recovery.models.transformers_4 import add_fields_of_transformers_4
 from recovery.samples import Batch
 
 FORMAT = 1
@@ -193,7 +194,8 @@ def load_chat(reference: str) -> Chat:
             f"The model {reference} has no usable tokenizer. Put its tokenizer.json and tokenizer_config.json there."
         )
     separator = checkpoint_metadata(folder).get("separator")
-    return Chat.from_tokenizer(tokenizer, _generation_config(reference), separator=separator)
+    ends = _generation_config(reference) or config_of(reference).get_text_config()
+    return Chat.from_tokenizer(tokenizer, ends, separator=separator)
 
 
 def generation_ends(reference: str) -> tuple[int, ...]:
@@ -380,6 +382,7 @@ def save_student(
         else:
             student.model.save_pretrained(partial, safe_serialization=True)
         student.chat.tokenizer.save_pretrained(partial)
+        add_fields_of_transformers_4(partial)
         (partial / "recover.json").write_text(json.dumps(metadata, indent=2) + "\n")
         for weights in partial.glob("*.safetensors"):  # safetensors lets their owner alone read them
             weights.chmod((partial / "recover.json").stat().st_mode)

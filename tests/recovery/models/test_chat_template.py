@@ -144,6 +144,10 @@ def test_the_separator_is_the_one_of_pre_training_and_ends_replies_like_every_en
     assert names(chat, frozenset({chat.document_start})) == {start}
     assert names(chat, chat.eos_ids) == family.turn_ends | {family.separator}
     assert names(chat, chat.turn_ends) == family.turn_ends | ({family.separator} & set(family.eos))
+    assert chat.tokenizer.eos_token_id in chat.turn_ends
+    assert names(chat, without_generation_config.turn_ends) == family.turn_ends - {"<|eom_id|>"} | {
+        family.roles["eos_token"]
+    }
     of_the_template = family.turn_ends - {"<|eom_id|>"} | {family.separator}
     assert names(chat, without_generation_config.eos_ids) == of_the_template
 

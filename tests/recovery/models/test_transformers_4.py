@@ -1,0 +1,66 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig, Gemma3TextConfig, GlmConfig, LlamaConfig, PreTrainedConfig
+
+from recovery.models.students import load_chat, load_student, save_student
+from recovery.models.transformers_4 import add_fields_of_transformers_4
+from tests.chat_families import FAMILIES
+from tests.models import tiny_student
+
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "older"),
+    [
+        (LlamaConfig(rope_parameters={"rope_type": "default", "rope_theta": 1e5}, dtype="bfloat16"),
+         {"rope_theta": 1e5, "torch_dtype": "bfloat16"}),
+        (LlamaConfig(rope_parameters=LLAMA3),
+         {"rope_theta": 5e5, "rope_scaling": {k: v for k, v in LLAMA3.items() if k != "rope_theta"}}),
+        (GlmConfig(), {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+        (Gemma3TextConfig(), {"rope_theta": 1e6, "rope_local_base_freq": 10000.0}),
+    ],
+    ids=["theta", "llama3", "glm", "gemma3"],
+)  # fmt: skip
+def test_a_config_has_the_old_names_beside_the_new_ones(
+    config: PreTrainedConfig, older: dict[str, Any], tmp_path: Path
+) -> None:
+    config.save_pretrained(tmp_path)
+    before = json.loads((tmp_path / "config.json").read_text())
+    assert not older.keys() <= before.keys(), "the installed version writes them itself"
+    plain = AutoConfig.from_pretrained(tmp_path)
+    add_fields_of_transformers_4(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text()) == before | older
+    again = AutoConfig.from_pretrained(tmp_path)
+    assert again.rope_parameters == plain.rope_parameters == config.rope_parameters
+    assert again.dtype == plain.dtype
+
+
+def test_a_saved_student_has_them_and_loads_as_it_was(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path / "student")
+    save_student(student, tmp_path / "saved", {})
+    config, tokenizer = (
+        json.loads((tmp_path / "saved" / f"{n}.json").read_text()) for n in ("config", "tokenizer_config")
+    )
+    assert config["rope_theta"] == student.causal.config.rope_parameters["rope_theta"]
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert not {"is_local", "local_files_only"} & tokenizer.keys()
+    again = load_student(str(tmp_path / "saved"))
+    assert again.causal.config.rope_parameters == student.causal.config.rope_parameters
+    assert again.chat.prompt("hi") == student.chat.prompt("hi")
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_special_tokens_stay_special(family: Any, tmp_path: Path) -> None:
+    before = load_chat(str(family.save(tmp_path)))
+    add_fields_of_transformers_4(tmp_path)
+    after = load_chat(str(tmp_path))
+    assert after.tokenizer.all_special_ids == before.tokenizer.all_special_ids
+    assert (after.eos_ids, after.turn_ends, after.separator) == (before.eos_ids, before.turn_ends, before.separator)
+    assert after.prompt("A <|im_end|> B") == before.prompt("A <|im_end|> B")
