@@ -114,7 +114,7 @@ def measure_diversity(
     subject, cost = with_cost_meter(subject)
     prompts = list({prompt.text: prompt for prompt in prompts}.values())
     ids = [tokens for prompt in prompts for tokens in [subject.chat.prompt(prompt.text)] * samples]
-    generations = subject.engine.generate(ids, Sampling(DIVERSITY_TOKENS, temperature=1.0))
+    generations = subject.engine.generate(ids, Sampling(DIVERSITY_TOKENS, temperature=1.0, of_turns=True))
     groups = [generations[i * samples : (i + 1) * samples] for i in range(len(prompts))]
     items = [_item(subject, *row) for row in zip(prompts, ids[::samples], groups, strict=True)]
     metrics = {

@@ -209,7 +209,7 @@ class HarnessModel(TemplateLM):
             # As lm-eval, the beginning of a longer prompt is left out; where the reply alone takes all, nothing (0) is.
             room = max(self._window() - max_new_tokens, 0)
             prompts = [self.tok_encode(requests[i].args[0])[-room:] for i in indices]
-            answers = self.subject.complete(prompts, max_new_tokens, temperature=temperature)
+            answers = self.subject.complete(prompts, max_new_tokens, temperature=temperature, of_turns=True)
             for i, answer in zip(indices, answers, strict=True):
                 stops = handle_stop_sequences(options[i]["until"], eos=self.tokenizer.eos_token)
                 replies[i] = postprocess_generated_text(answer.text, stops, None)

@@ -132,8 +132,9 @@ def identity_of_stops(log_p: Tensor, log_q: Tensor) -> Tensor:
     """What merging leaves out of KL(q ‖ p), from the log-probs of the stops [positions, stops]: which of them it is.
 
     By the chain rule the KL is that of the merged events and q(stop) times the KL among the stops."""
-    among = log_q.log_softmax(-1) - log_p.log_softmax(-1)
-    return (log_q.exp() * among).sum(-1)
+    among = log_q - log_q.logsumexp(-1, keepdim=True).clamp(min=NEVER) - log_p.log_softmax(-1)
+    q = log_q.exp()
+    return (q * among.masked_fill(q == 0, 0.0)).sum(-1)
 
 
 def is_in(tokens: Tensor, stops: Sequence[int]) -> Tensor:

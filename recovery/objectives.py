@@ -111,7 +111,8 @@ class Divergence:
     Rows that the student did not sample have no reward.
 
     `clip` bounds what single tokens of the vocabulary (`zero`) or single positions (`scale`) add: a teacher that has
-    read the solution is surest of a few tokens, which would otherwise outweigh all others."""
+    read the solution is surest of a few tokens, which would otherwise outweigh all others. Which of the stops ends a
+    reply (`Compared.stops`) is not clipped."""
 
     beta: float = 1.0
     clip: float = 0.0
@@ -163,7 +164,8 @@ class SampledGradient:
     Where y_t ends the reply, A_t compares the events: log Σ_stop π_T − log Σ_stop π_rollout. Engines report the sampled
     id alone, so the rollout's probability of it is divided by the share that it has in the student's stop event now:
     exact at the first step after a draw. The ratio r stays that of the sampled id, as it is drawn. The mean of its
-    gradient over the stop ids is that of the event, since A_t is the same for all of them.
+    gradient over the stop ids is that of the event, since A_t is the same for all of them. Which of them ends the reply
+    (`Compared.stops`) is learned beside the sampled tokens, at all targets.
     """
 
     clip: float = 0.2
@@ -193,7 +195,7 @@ class SampledGradient:
             advantage = advantage + signal.teacher_weight * self._log_ratio(chosen.detach(), signal, part, compared)
         loss, metrics = _policy_gradient(chosen, signal.rollout_logprobs[part], advantage, self.clip)
         if compared is not None:
-            loss = loss + max(self.anchor, signal.teacher_weight) * compared.stops
+            loss = loss + (self.anchor + signal.teacher_weight) * compared.stops
             if self.anchor > 0:
                 loss = loss + self.anchor * reverse_kl(compared.student, compared.teacher)
         return LossTerms(loss, metrics | _metrics(log_p, signal, part, compared))

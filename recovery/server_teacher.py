@@ -3,8 +3,8 @@
 For every target they send the log-prob of the token that the student sampled and those of the teacher's likeliest
 tokens. All other tokens together form one bucket, which takes whatever probability the student gives them: a bare list
 would say nothing against tokens that the student favours and the teacher does not. The divergence over these events is
-a lower bound of the exact one; the log-prob of the sampled token, which the sampled estimators use, is exact.
-"""
+a lower bound of the exact one, but for which of the stops ends a reply; the log-prob of the sampled token, which the
+sampled estimators use, is exact."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -155,7 +155,8 @@ class Prompt:
 class Rollouts:
     """Replies that the student samples itself, `group` of them to each prompt.
 
-    After these, `after` prompts of each step are left to other states, which take them from the same order."""
+    After these, `after` prompts of each step are left to other states, which take them from the same order. `of_turns`
+    as in `Sampling`: where no teacher says that the separator is the wrong end, it should not pass for one."""
 
     def __init__(
         self,
@@ -167,13 +168,14 @@ class Rollouts:
         max_new_tokens: int = 256,
         seed: int = 0,
         after: int = 0,
+        of_turns: bool = False,
     ):
         if rows % group:
             raise RecoverError(
                 f"The {rows} rollouts of a step do not divide into groups of {group}. Choose a multiple of {group}."
             )
         self.prompts, self.engine, self.rows, self.group = prompts, engine, rows, group
-        self.max_new_tokens, self.seed, self.after = max_new_tokens, seed, after
+        self.max_new_tokens, self.seed, self.after, self.of_turns = max_new_tokens, seed, after, of_turns
         self.order = ShuffledOrder(len(prompts), seed)
 
     def draw(self, student: Student, step: int) -> list[Sample]:
@@ -181,7 +183,8 @@ class Rollouts:
         count = self.rows // self.group
         drawn = enumerate(self.order.take(step * (count + self.after), count))
         chosen = [(group, self.prompts[i]) for group, (_, i) in drawn for _ in range(self.group)]
-        sampling = Sampling(self.max_new_tokens, seed=(self.seed * 1_000_003 + step * 1009) % 2**31)
+        seed = (self.seed * 1_000_003 + step * 1009) % 2**31
+        sampling = Sampling(self.max_new_tokens, seed=seed, of_turns=self.of_turns)
         generations = self.engine.generate([p.tokens for _, p in chosen], sampling)
         samples = []
         for (group, prompt), generation in zip(chosen, generations, strict=True):

@@ -131,7 +131,7 @@ def _encode_clozes(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int
     for cloze in clozes:
         gap = "" if cloze.context.endswith("\n") else " "
         context, target = encode_pair(subject.encode, cloze.context + gap, cloze.target)
-        contexts.append([subject.chat.scoring_prefix, *context][-WINDOW:])
+        contexts.append([subject.chat.document_start, *context][-WINDOW:])
         targets.append(target)
     return contexts, targets
 
@@ -151,7 +151,7 @@ def _logprobs(subject: Subject, passages: list[str]) -> list[float]:
     for i, passage in enumerate(passages):
         tokens = subject.encode(passage)
         for start in range(0, len(tokens), WINDOW):
-            rows.append([subject.chat.scoring_prefix, *tokens[start : start + WINDOW]])
+            rows.append([subject.chat.document_start, *tokens[start : start + WINDOW]])
             owners.append(i)
     totals = [0.0] * len(passages)
     for i, values in zip(owners, subject.engine.logprobs(rows), strict=True):

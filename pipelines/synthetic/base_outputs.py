@@ -130,7 +130,8 @@ def sample_answers(
     def generate() -> list[list[int]]:
         with open_base() as base:
             generations = base.engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))
-        return [g.tokens if g.finished or keep_cut else [] for g in generations]
+        ends = chat.reply_ends(of_turns=True)
+        return [g.tokens if keep_cut or (g.finished and g.tokens[-1] in ends) else [] for g in generations]
 
     inputs = [base_weights, max_new_tokens, seed, *["with cut answers"] * keep_cut, *texts]
     answers = cache.get_or_write("answers", inputs, generate)

@@ -86,7 +86,7 @@ def check_lift(
 
     rows = [[p.messages, p.tools, p.context, *map(p.row[1].get, CHECK_FIELDS)] for p in chosen]
     inputs = [project.weights_id(teacher), template, distill.max_new_tokens, seed, rows]
-    measured = Lift(**project.cache.get_or_write("lift", inputs, measure))
+    measured = Lift(**project.cache.get_or_write("lift-of-turns", inputs, measure))
     lift = replace(measured, selected=selected)
     log.info(f"  {str(lift)[0].upper()}{str(lift)[1:]}")
     is_control = distill.shuffle_contexts or not distill.require_lift
@@ -101,7 +101,7 @@ def check_lift(
 def _accuracy(subject: Subject, prompts: Sequence[ChatPrompt], tokenized: Sequence[Prompt], limit: int) -> Lift:
     passed = []
     for sequences in ([p.tokens for p in tokenized], [p.teacher_prompt or p.tokens for p in tokenized]):
-        pairs = zip(prompts, subject.complete(sequences, limit), strict=True)
+        pairs = zip(prompts, subject.complete(sequences, limit, of_turns=True), strict=True)
         right = [bool(prompt.check and prompt.check(answer.text, answer.finished)) for prompt, answer in pairs]
         passed.append({str(number): is_right for number, is_right in enumerate(right)})
     test = paired_test(passed[0], passed[1], TWO_SIDED)

@@ -16,6 +16,7 @@ from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained, open_engine, open_subject
 from pipelines.project.project import Project, weights_id
 from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs, GeneratedTexts
+from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
 from pipelines.teacher_choice import Itself
 from pipelines.training.document_rows import conversation_samples, rows_beside
@@ -164,8 +165,16 @@ def replies_beforehand(
             for first in range(0, len(tokens), ANSWER_BLOCK):
                 block, seed = tokens[first : first + ANSWER_BLOCK], Random(f"{sampling.seed}/{first}").getrandbits(31)
                 replies += cache.get_or_write("answers", [*inputs, first, block], partial(generate, block, seed))
+        ends = [[end] for end in chat.reply_ends(of_turns=True)]
+
+        def has_ended(prompt: Prompt, reply: list[int]) -> bool:
+            return prompt.domain == EARLIER_DOMAIN or reply[-1:] in ends  # as a document, or as a turn
+
         pairs = zip(prompts, replies, strict=True)
-        return [prompt.with_reply(reply, truncated=is_cut) for prompt, (reply, is_cut) in pairs]
+        return [
+            prompt.with_reply(reply, truncated=is_cut or not has_ended(prompt, reply))
+            for prompt, (reply, is_cut) in pairs
+        ]
 
     answers = sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)
     return those_that_end(answers) if chosen.estimator == "labels" else answers
@@ -225,6 +234,7 @@ def recipe_states(
             max_new_tokens=settings.max_new_tokens,
             seed=seed,
             after=answer_rows,
+            of_turns=chosen.needs_checks,
         )
         parts.append(_rewritten(drawn, chosen, writer, share, seed))
     if answer_rows:

@@ -49,7 +49,8 @@ class HttpEngine:
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         options: dict[str, Any] = {"temperature": sampling.temperature, **NO_LIMITS}
-        options |= {"ignore_eos": True, "stop_token_ids": self._student.chat.reply_ends(sampling.of_turns)}
+        ends = self._student.chat.reply_ends(sampling.of_turns)
+        options |= {"ignore_eos": True, "stop_token_ids": ends}
         options |= {"logprobs": 0} if sampling.with_logprobs else {}
         if sampling.end_loops:
             options["repetition_detection"] = VLLM_LOOPS
@@ -59,7 +60,7 @@ class HttpEngine:
             length = min(sampling.max_new_tokens, self._room(server, prompts[row]))
             row_options = {"max_tokens": length, "seed": seeds[row]}
             choice = server.complete(self._model(server), prompts[row], options | row_options)
-            return self._generation(server, choice, sampling.with_logprobs)
+            return self._generation(server, choice, sampling.with_logprobs, ends)
 
         return self._servers.run(generate_row, len(prompts), "replies")
 
@@ -169,7 +170,9 @@ class HttpEngine:
             )
         return limit - len(tokens)
 
-    def _generation(self, server: Server, choice: dict[str, Any], with_logprobs: bool) -> Generation:
+    def _generation(
+        self, server: Server, choice: dict[str, Any], with_logprobs: bool, ends: Sequence[int]
+    ) -> Generation:
         tokens, scores = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs") or []
         if not isinstance(tokens, list) or (with_logprobs and len(scores) != len(tokens)):
             raise RecoverError(
@@ -182,7 +185,7 @@ class HttpEngine:
         reason = choice.get("finish_reason")
         if reason not in ("stop", "length", "repetition"):
             raise Unavailable(f"a reply ended with {reason!r}")
-        if reason == "stop" and (not tokens or tokens[-1] not in self._student.chat.eos_ids):
+        if reason == "stop" and (not tokens or tokens[-1] not in ends):
             raise RecoverError(
                 f"The server {server.address} ends replies at other tokens than the student's chat does. Start it "
                 f"again: {self._command(server)}"

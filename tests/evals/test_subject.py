@@ -1,12 +1,17 @@
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
+from evals.drift import measure_diversity
 from evals.results import Metric, Result, Tokens
 from evals.subject import Subject, strip_thinking, with_cost_meter
 from evals.suites.knowledge import Question, measure_questions
-from recovery.engines import Sampling
-from recovery.models.chat_template import Chat
+from recovery.engines import Generation, Sampling
+from recovery.engines.transformers import TransformersEngine
+from recovery.models.chat_template import Chat, turn_end
 from tests.evals.fakes import fake_subject
-from tests.models import tiny_tokenizer
+from tests.models import tiny_student, tiny_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,26 @@ def test_answers_are_in_order_and_record_whether_they_finished() -> None:
     subject = fake_subject(lambda message: message * 3)
     answers = subject.answer(["ab", [{"role": "system", "content": "s"}, {"role": "user", "content": "abcdef"}]], 10)
     assert [(a.text, a.finished) for a in answers] == [("ababab", True), ("abcdefabcd", False)]
+
+
+def test_turns_that_are_measured_end_where_programs_stop(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    separator, end = student.chat.separator, turn_end(student.chat.tokenizer)
+    assert (separator, student.chat.turn_ends) == (0, {end})
+    asked: list[Sampling] = []
+    a, b = student.chat.tokenizer.encode("AB", add_special_tokens=False)
+
+    class Engine(TransformersEngine):
+        def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+            asked.append(sampling)
+            return [Generation([a, separator, b, end], [-1.0] * 4, finished=True) for _ in prompts]
+
+    subject = Subject(Engine(student), student.chat)
+    assert [answer.text for answer in subject.answer(["hi"], 9)] == ["AB"]
+    measure_diversity(subject, [Question("Where?", "AB")], data="test", samples=2)
+    assert [sampling.of_turns for sampling in asked] == [True, True]
+    subject.complete([[65]], 9)
+    assert not asked[-1].of_turns, "text that is no chat ends at the separator"
 
 
 def test_tokens_read_and_written_are_counted() -> None:

@@ -134,6 +134,16 @@ def rollouts(student: Student, teacher_prompt: list[int] | None = None, rows: in
     return Rollouts(prompts, TransformersEngine(student), rows=rows, max_new_tokens=LIMIT)
 
 
+@pytest.mark.parametrize("of_turns", [False, True])
+def test_a_separator_ends_rollouts_unless_they_are_turns_alone(student: Student, of_turns: bool) -> None:
+    drawn = rollouts(student)
+    drawn.max_new_tokens, drawn.of_turns = 200, of_turns
+    ended = [row.tokens[-1] for step in range(8) for row in drawn.draw(student, step) if not row.truncated]
+    assert ended
+    assert (student.chat.separator in ended) != of_turns
+    assert of_turns == (set(ended) <= student.chat.turn_ends)
+
+
 @pytest.mark.parametrize("teacher_prompt", [None, [9, 8, 7, 6]])
 def test_a_writer_goes_on_from_a_beginning(tmp_path: Path, student: Student, teacher_prompt: list[int] | None) -> None:
     writer = Recorder(load_student(str(save_tiny(tmp_path / "t", seed=2)), frozen=True))

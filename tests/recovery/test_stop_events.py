@@ -86,6 +86,33 @@ def test_soft_labels_and_the_anchor_are_the_whole_kl(seed: int, stops: tuple[int
     torch.testing.assert_close(anchored - plain, 0.1 * expected)
 
 
+@given(st.integers(0, 10_000), STOPS)
+@settings(max_examples=20, deadline=None)
+def test_which_stop_it_is_has_the_weight_of_the_teacher_and_of_the_anchor(seed: int, stops: tuple[int, ...]) -> None:
+    logits, teacher = pair(seed)
+    log_p = logits.log_softmax(-1)
+    merged, which = (with_one_stop(log_p, stops), with_one_stop(teacher, stops)), which_stop(log_p, teacher, stops)
+    whole = reverse_kl(*merged) + which
+
+    def of_sampled(anchor: float, weight: float) -> Tensor:
+        fields = {"rollout_logprobs": log_p.detach()[:, 0], "advantage": torch.zeros(N), "teacher_weight": weight}
+        return loss(SampledGradient(1e9, anchor=anchor), logits, FixedTeacher(teacher), stops, **fields)
+
+    torch.testing.assert_close(
+        loss(Divergence(), logits, FixedTeacher(teacher), stops, teacher_weight=0.3), 0.3 * whole
+    )
+    torch.testing.assert_close(of_sampled(0.1, 0.0), 0.1 * whole)
+    torch.testing.assert_close(of_sampled(0.1, 0.3) - of_sampled(0.0, 0.3), 0.1 * whole)
+
+
+def test_a_stop_without_probability_adds_nothing() -> None:
+    logits, teacher = pair(1)
+    teacher = teacher.clone()
+    teacher[:, 4] = -torch.inf
+    soft = loss(CrossEntropy(), logits, FixedTeacher(teacher), (1, 4), soft_labels=True)
+    assert_equal_with_gradients(soft, forward_kl(logits.log_softmax(-1), teacher), logits)
+
+
 def ends_with(token: int) -> Tensor:
     logits = torch.zeros(1, V)
     logits[0, token] = 25.0

@@ -1,5 +1,6 @@
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from evals.suites.training_texts import (
     read_conversations,
     read_passages,
 )
+from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from tests.chats import exchange
@@ -89,12 +91,32 @@ def test_a_long_passage_is_scored_in_windows() -> None:
     assert result.headline.value == pytest.approx(1.0)
 
 
+def test_texts_are_scored_behind_what_stands_before_documents(tmp_path: Path) -> None:
+    student, rows = tiny_student(tmp_path), list[list[int]]()
+    assert student.chat.document_start != student.chat.scoring_prefix
+
+    class Engine(TransformersEngine):
+        def logprobs(self, sequences: Sequence[list[int]]) -> list[list[float]]:
+            rows.extend(sequences)
+            return super().logprobs(sequences)
+
+        def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
+            rows.extend(prompts)
+            return super().generate(prompts, sampling)
+
+    subject = Subject(Engine(student), student.chat)
+    measure_bits_per_byte(subject, [TEXT], data="t")
+    measure_cloze(subject, ["The valve of pump seven is made by Tarrow and Sons in the year 1987."], data="t")
+    assert len(rows) >= 3
+    assert {row[0] for row in rows} == {student.chat.document_start}
+
+
 def test_bits_equal_the_rolling_likelihood(tmp_path: Path) -> None:
     from lm_eval.api.instance import Instance
 
     from evals.harness import HarnessModel
 
-    student = tiny_student(tmp_path)
+    student = tiny_student(tmp_path, adds_bos=True)  # without a BOS lm-eval begins with the EOS
     subject = Subject(TransformersEngine(student), student.chat)
     harness = HarnessModel(subject)
     harness.tokenizer.model_max_length = WINDOW

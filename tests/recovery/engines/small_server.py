@@ -57,7 +57,9 @@ class SmallServer:
         if (top := body.get("prompt_logprobs")) is not None:
             choice["prompt_logprobs"] = [None, *_listed(model, prompt, top)]
         if "seed" in body:
-            (reply,) = TransformersEngine(model).generate([prompt], Sampling(limit, seed=body["seed"]))
+            of_turns = set(body["stop_token_ids"]) != model.chat.eos_ids
+            sampling = Sampling(limit, seed=body["seed"], of_turns=of_turns)
+            (reply,) = TransformersEngine(model).generate([prompt], sampling)
             choice |= {"token_ids": reply.tokens, "logprobs": {"token_logprobs": reply.logprobs}}
             choice["finish_reason"] = "stop" if reply.finished else "length"
         return choice | {"prompt_token_ids": prompt} | self.changes

@@ -96,6 +96,15 @@ def test_tokens_that_the_teacher_lacks_are_the_students_own(student: Student, se
         assert HttpEngine(student, named).generate(prompts(student), Sampling(12, seed=3)) == expected
 
 
+@pytest.mark.parametrize("of_turns", [False, True])
+def test_a_turn_goes_on_behind_the_separator(of_turns: bool, student: Student, server: SmallServer) -> None:
+    sampling, separator = Sampling(100, seed=3, of_turns=of_turns), student.chat.separator
+    with serving(server) as named:
+        replies = HttpEngine(student, named).generate(prompts(student) * 4, sampling)
+    assert any(separator in reply.tokens[:-1] for reply in replies) == of_turns
+    assert any(reply.tokens[-1] == separator and reply.finished for reply in replies) != of_turns
+
+
 @pytest.mark.parametrize("loses_adapters", [False, True])
 def test_a_call_is_repeated_when_a_server_fails(loses_adapters: bool, student: Student, server: SmallServer) -> None:
     change(student)
