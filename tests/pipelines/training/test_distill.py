@@ -14,7 +14,7 @@ from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs
 from pipelines.training.distill import _texts, open_writer, recipe_states, those_that_end
 from pipelines.training.stage_context import Stage, Teachers
-from recovery.divergences import merge_stops
+from recovery.divergences import identity_of_stops, merge_stops
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import BASE
 from recovery.models.students import Student, load_chat
@@ -119,12 +119,11 @@ def test_the_on_policy_fraction_weighs_rollouts_in_the_gradient(share: float, st
     losses = []
     for row in drawn:
         tokens = torch.tensor([row.tokens])
-        log_p, log_q = (
-            merge_stops(model.causal(input_ids=tokens).logits[0].log_softmax(-1), student.stops)
-            for model in (student, teacher.model)
-        )
+        whole = [model.causal(input_ids=tokens).logits[0].log_softmax(-1) for model in (student, teacher.model)]
+        log_p, log_q = (merge_stops(x, student.stops) for x in whole)
+        which = identity_of_stops(*(x[:, list(student.stops)] for x in whole))
         learned = torch.tensor(row.targets[1:])
-        losses.append((log_p.exp() * (log_p - log_q.detach())).sum(-1)[:-1][learned])
+        losses.append(((log_p.exp() * (log_p - log_q.detach())).sum(-1) + which)[:-1][learned])
     torch.cat(losses).mean().backward()
     reference = torch.cat([p.grad.flatten() for p in student.trainable() if p.grad is not None])
     assert reference.norm() > 0
