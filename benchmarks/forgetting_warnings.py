@@ -1,13 +1,14 @@
 """Does `ForgettingCallback` warn of trainings that damage a model, in time, and leave the others alone?
 
-    python -m benchmarks.forgetting_warnings --out FILE.jsonl [--steps 400] [--seed 7]
+    python -m benchmarks.forgetting_warnings --out FILE.jsonl [--steps 400] [--seed 7] [--base MODEL]
 
-Twenty-three trainings of the built-in model by transformers' Trainer, each with the callback: documents of an invented
-world, short answers to questions, or the base's own replies; full weights or an adapter; several learning rates.
-Nothing says beforehand which of them do damage. The model is kept at the readings (`--looks` of them, evenly spread,
-and one at the warning) and afterwards asked `--items` instruction prompts at each, which the readings do not have. So
-for each training there are the step of the warning, and the loss at each look: beyond the margin, within it, or not
-decided (with 95 % certainty). Another `--seed` is another world, other prompts and other orders of the rows.
+Twenty-three trainings of the built-in model, or another base, by transformers' Trainer, each with the callback:
+documents of an invented world, short answers to questions, or the base's own replies; full weights or an adapter;
+several learning rates. Nothing says beforehand which of them do damage. The model is kept at the readings (`--looks` of
+them, evenly spread, and one at the warning) and afterwards asked `--items` instruction prompts at each, which the
+readings do not have. So for each training there are the step of the warning, and the loss at each look: beyond the
+margin, within it, or not decided (with 95 % certainty). Another `--seed` is another world, other prompts and other
+orders of the rows.
 
 Short trainings cannot pay for readings; `--every` takes them all the same, where only the warnings are of interest.
 Every training is one line of the file; an interrupted command goes on with the next one.
@@ -18,12 +19,13 @@ import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers import AutoTokenizer, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.forgetting_callback import Row, quiet_trainer
@@ -40,9 +42,10 @@ from pipelines.watch import ForgettingCallback
 from recovery.engines.transformers import TransformersEngine
 from recovery.hardware import has_bfloat16
 from recovery.lab import BASE, make_world
-from recovery.models.students import Student, load_student
+from recovery.models.chat_template import turn_end
+from recovery.models.students import Student, load_causal, load_chat, load_student
 
-ROWS, MAX_ROW, RANK = 16, 256, 16  # of a step; tokens; of an adapter
+MAX_ROW, RANK = 256, 16  # tokens; of an adapter
 DATA = ("documents", "answers", "own replies")
 TRAININGS = (  # (data, learning rate, whether it trains an adapter)
     *itertools.product(("documents",), (2e-5, 1e-4, 3e-4, 1e-3, 2e-3), (False,)),
@@ -60,7 +63,9 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--out", type=Path, required=True, help="the JSON Lines file of the trainings")
     numbers = range(len(TRAININGS))
     parser.add_argument("--only", type=int, action="append", choices=numbers, metavar="N", help="the N-th training")
+    parser.add_argument("--base", default=str(BASE), help="the model that is trained")
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rows", type=int, default=16, help="rows of a step")
     parser.add_argument("--budget", type=float, default=0.03, help="the share of the time that readings may take")
     parser.add_argument("--items", type=int, default=1000, help="instruction prompts that measure the loss at a look")
     parser.add_argument("--looks", type=int, default=6, help="readings at which the model is kept and measured")
@@ -70,8 +75,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     disable_progress_bar()
     done = {row["training"] for row in read_rows(args.out)}
     if missing := [number for number in args.only or numbers if number not in done]:
-        base = load_student(str(BASE))
-        clean, data = passes(base, args.items), training_rows(base, args.steps * ROWS, args.seed)
+        base = load_student(args.base)
+        clean, data = passes(base, args.items), training_rows(base, args.steps * args.rows, args.seed)
         add_rows(args.out, (watch(number, data, clean, args) for number in missing), describe)
     rows = read_rows(args.out)
     print_summary(rows)
@@ -85,7 +90,7 @@ def watch(
     name, learning_rate, has_adapter = TRAININGS[number]
     seed = 100 * args.seed + number
     torch.manual_seed(seed)
-    tokenizer, model = AutoTokenizer.from_pretrained(BASE), AutoModelForCausalLM.from_pretrained(BASE)
+    tokenizer, model = AutoTokenizer.from_pretrained(args.base), load_causal(args.base, torch.float32)
     if has_adapter:
         model = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"))
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +102,7 @@ def watch(
             max_steps=args.steps,
             learning_rate=learning_rate,
             warmup_steps=args.steps // 20,
-            per_device_train_batch_size=ROWS,
+            per_device_train_batch_size=args.rows,
             bf16=has_bfloat16(),
             seed=seed,
         )
@@ -108,7 +113,7 @@ def watch(
         trainer.add_callback(kept)
         trainer.train()
         model = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)  # no longer in bfloat16
-    student = Student(model.eval(), load_student(str(BASE)).chat, str(BASE))
+    student = Student(model.eval(), load_chat(args.base), args.base)
     looks = []
     for step in sorted({*spread(list(kept.states), args.looks), kept.warned_at or args.steps}):
         model.load_state_dict(kept.states[step], strict=False)
@@ -156,13 +161,10 @@ def passes(student: Student, items: int) -> dict[str, bool]:
 def training_rows(base: Student, count: int, seed: int) -> dict[str, list[Row]]:
     """Token rows by kind of data."""
     chat, world = base.chat, make_world(seed=seed)
-    end = chat.tokenizer.eos_token
-    texts = [chat.tokenizer(d.text + end, truncation=True, max_length=MAX_ROW)["input_ids"] for d in world.documents()]
-    ending = min(chat.eos_ids)
-    answers = [
-        _row(chat.prompt(q.question), [*chat.tokenizer.encode(q.answer, add_special_tokens=False), ending])
-        for q in world.questions()
-    ]
+    encode, end = partial(chat.tokenizer.encode, add_special_tokens=False), turn_end(chat.tokenizer)
+    texts = [[*encode(d.text)[: MAX_ROW - 1], chat.separator] for d in world.documents()]
+    assert end is not None
+    answers = [_row(chat.prompt(q.question), [*encode(q.answer), end]) for q in world.questions()]
     engine = TransformersEngine(base)
     prompts = write_prompts(engine, chat, min(count, 512), seed=seed)
     with tempfile.TemporaryDirectory() as folder:

@@ -130,12 +130,16 @@ def sample_answers(
     def generate() -> list[list[int]]:
         with open_base() as base:
             generations = base.engine.generate([p.tokens for p in prompts], Sampling(max_new_tokens, seed=seed))
-        ends = chat.reply_ends(of_turns=True)
-        return [g.tokens if keep_cut or (g.finished and g.tokens[-1] in ends) else [] for g in generations]
+        return [g.tokens if g.finished or keep_cut else [] for g in generations]
 
+    ends = [[end] for end in chat.reply_ends(of_turns=True)]
     inputs = [base_weights, max_new_tokens, seed, *["with cut answers"] * keep_cut, *texts]
     answers = cache.get_or_write("answers", inputs, generate)
-    pairs = [(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True) if answer]
+    pairs = [
+        (prompt, answer)
+        for prompt, answer in zip(prompts, answers, strict=True)
+        if answer and (keep_cut or answer[-1:] in ends)
+    ]
     samples = [prompt.with_reply(answer, soft_labels=True) for prompt, answer in pairs]
     if not samples:
         raise CannotWrite(

@@ -181,16 +181,18 @@ def replies_beforehand(
 
 
 def those_that_end(answers: list[Sample]) -> list[Sample]:
-    """As labels, answers that were cut would teach everything but their end."""
+    """As labels, answers that were cut, or that end with the separator, would teach everything but their end."""
     whole = [answer for answer in answers if not answer.truncated]
     if answers and not whole:
         longest = max(answer.target_count for answer in answers)
         log.warning(
-            f"All answers are cut, after {longest:,} tokens at most, so none teaches an end. Raise "
-            "distill.max_new_tokens"
+            f"All answers are cut, after {longest:,} tokens at most, or end as documents do, so none teaches an end. "
+            "Raise distill.max_new_tokens"
         )
     elif len(whole) < len(answers):
-        log.info(f"{len(answers) - len(whole)} of {len(answers)} answers are cut, and left out")
+        log.info(
+            f"{len(answers) - len(whole)} of {len(answers)} answers are cut or end as documents do, and are left out"
+        )
     return whole or answers
 
 

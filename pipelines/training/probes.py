@@ -196,7 +196,7 @@ def clean_replies(stage: Stage, chosen: Recipe, teachers: Teachers, prompts: Seq
         path: [some[i].teacher_prompt or some[i].tokens for i in indices]
         for path, indices in teachers.by_prompt(some).items()
     }
-    sampling = Sampling(limit, seed=seed)
+    sampling = Sampling(limit, seed=seed, of_turns=chosen.needs_checks)  # as the rollouts
 
     def measure() -> dict[str, Any]:
         log.info(f"Sampling {len(some)} replies of {teachers}, to tell a collapse from a recovery")
@@ -206,7 +206,12 @@ def clean_replies(stage: Stage, chosen: Recipe, teachers: Teachers, prompts: Seq
                 replies += subject.engine.generate(of_teacher, sampling)
         return asdict(CleanReplies.of(replies))
 
-    inputs = [limit, seed, *([weights_id(path), of_teacher] for path, of_teacher in tokens.items())]
+    inputs = [
+        limit,
+        seed,
+        *["of turns"] * sampling.of_turns,
+        *([weights_id(path), of_teacher] for path, of_teacher in tokens.items()),
+    ]
     clean = CleanReplies(**stage.project.cache.get_or_write("clean-replies", inputs, measure))
     log.info(f"  Replies of {teachers}: {100 * clean.truncated:.0f} % are cut at {limit:,} tokens")
     return clean

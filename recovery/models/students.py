@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -194,8 +195,16 @@ def load_chat(reference: str) -> Chat:
             f"The model {reference} has no usable tokenizer. Put its tokenizer.json and tokenizer_config.json there."
         )
     separator = checkpoint_metadata(folder).get("separator")
-    ends = _generation_config(reference) or config_of(reference).get_text_config()
-    return Chat.from_tokenizer(tokenizer, ends, separator=separator)
+    generation = _generation_config(reference) or SimpleNamespace(eos_token_id=_ends_of_config(reference))
+    return Chat.from_tokenizer(tokenizer, generation, separator=separator)
+
+
+def _ends_of_config(reference: str) -> int | list[int] | None:
+    """As the config.json in the folder names them. The default of a kind of model may be an ordinary token of it."""
+    file = Path(adapters.base_of(reference) or reference) / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    ends = config.get("eos_token_id", (config.get("text_config") or {}).get("eos_token_id"))
+    return ends if isinstance(ends, int | list) else None
 
 
 def generation_ends(reference: str) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+OTHER_NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}  # of the base, and of the share of the width that turns
+
 
 def add_fields_of_transformers_4(folder: Path) -> None:
     """Write what transformers 4 reads beside what the installed version wrote, which reads both."""
@@ -20,19 +22,25 @@ def add_fields_of_transformers_4(folder: Path) -> None:
 
 
 def _older_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    older = {name: _older_config(value) if name == "text_config" else value for name, value in config.items()}
+    older = dict(config)
+    if isinstance(text := config.get("text_config"), Mapping):
+        older["text_config"] = _older_config(text)
     if "dtype" in config:
         older.setdefault("torch_dtype", config["dtype"])
-    rope = config.get("rope_parameters") or {}
-    of_windows = rope.get("sliding_attention")
-    if isinstance(of_windows, Mapping):  # Gemma 3 has one for each kind of layer
-        older.setdefault("rope_local_base_freq", of_windows.get("rope_theta"))
-        rope = rope.get("full_attention") or {}
-    for name in ("rope_theta", "partial_rotary_factor"):
-        if name in rope:
-            older.setdefault(name, rope[name])
+    rope, kind = config.get("rope_parameters") or {}, config.get("model_type")
+    if kind in ("gemma3_text", "gemma3n_text", "olmo3") and "full_attention" in rope:  # one for each kind of layer
+        if kind != "olmo3":
+            older.setdefault("rope_local_base_freq", rope["sliding_attention"].get("rope_theta"))
+        rope = rope["full_attention"]
+    theta, share = OTHER_NAMES.get(str(kind), ("rope_theta", "partial_rotary_factor"))
+    for name, value in ((theta, rope.get("rope_theta")), (share, rope.get("partial_rotary_factor"))):
+        if value is not None:
+            older.setdefault(name, value)
     if rope.get("rope_type", "default") != "default":
-        older.setdefault("rope_scaling", {name: value for name, value in rope.items() if name != "rope_theta"})
+        scaling = {name: value for name, value in rope.items() if name not in ("rope_theta", "partial_rotary_factor")}
+        if kind == "phi3":  # it refuses any other field
+            scaling = {"type": scaling["rope_type"]} | {name: scaling[name] for name in ("short_factor", "long_factor")}
+        older.setdefault("rope_scaling", scaling)
     return older
 
 

@@ -12,6 +12,7 @@ from lm_eval.api.instance import Instance
 from evals import harness
 from evals.harness import HarnessModel, run_task
 from evals.subject import Subject, with_cost_meter
+from recovery.engines import Sampling
 from recovery.engines.http import HttpEngine
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -241,6 +242,15 @@ def test_the_likelihoods_are_the_same(pair: tuple) -> None:
     expected = theirs.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
     assert [total for total, _ in mine] == pytest.approx([total for total, _ in expected], abs=1e-3)
     assert [is_greedy for _, is_greedy in mine] == [is_greedy for _, is_greedy in expected]
+
+
+def test_replies_end_where_programs_stop(pair: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, _ = pair
+    engine, asked = ours.subject.engine, list[Sampling]()
+    generate = engine.generate
+    monkeypatch.setattr(engine, "generate", lambda prompts, how: (asked.append(how), generate(prompts, how))[1])
+    ours.generate_until(requests("generate_until", [("tulips", {"max_gen_toks": 4})]))
+    assert [sampling.of_turns for sampling in asked] == [True]
 
 
 def test_what_is_longer_than_the_window_is_cut_as_in_lm_eval(pair: tuple) -> None:

@@ -52,7 +52,7 @@ def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path, monk
 def test_labels_are_answers_that_end_where_there_are_any(caplog: pytest.LogCaptureFixture) -> None:
     short, cut = (Sample([5] * 5, [False] + [True] * 4, truncated=is_cut) for is_cut in (False, True))
     assert those_that_end([short, cut, short]) == [short, short]
-    assert "1 of 3 answers are cut, and left out" in caplog.text
+    assert "1 of 3 answers are cut or end as documents do, and are left out" in caplog.text
     assert those_that_end([cut, cut]) == [cut, cut]
     assert "All answers are cut, after 4 tokens at most" in caplog.text
     assert those_that_end([]) == []
@@ -104,6 +104,16 @@ def test_rollouts_and_answers_share_no_prompt_in_a_pass(student: Student, name: 
     states = recipe_states(stage(rows), recipe(name), TransformersEngine(student), prompts, answers)
     drawn = [row.prompt for step in range(answered // rows) for row in states.draw(student, step)]
     assert sorted(map(str, drawn)) == sorted(prompt.text for prompt in prompts[:answered])
+
+
+@pytest.mark.parametrize(("name", "of_turns"), [("opd", False), ("grpo", True), ("rs-sft", True)])
+def test_what_is_rewarded_ends_as_a_turn(student: Student, name: str, of_turns: bool) -> None:
+    prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(60)]
+    chosen = recipe(name)
+    engine = TransformersEngine(student)
+    (part,) = recipe_states(stage(8), chosen, engine, prompts, [], share=lambda sample: 1.0).parts  # type: ignore[attr-defined]
+    rollouts = getattr(part, "states", part)
+    assert rollouts.of_turns == of_turns
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

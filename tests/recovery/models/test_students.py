@@ -134,6 +134,21 @@ def test_a_model_with_an_invalid_generation_config_can_be_saved(
     assert {name: config.get(name) for name in [*ends, *saved]} == ends | saved
 
 
+@pytest.mark.parametrize(("ends", "turn_ends"), [([2, 60], {2, 60}), (60, {2, 60}), (None, {2})])
+def test_without_a_generation_config_the_config_names_the_ends(
+    tmp_path: Path, ends: list[int] | int | None, turn_ends: set[int]
+) -> None:
+    base = save_tiny(tmp_path)
+    (base / "generation_config.json").unlink()
+    change_json(base / "config.json", eos_token_id=ends)
+    assert load_chat(str(base)).turn_ends == turn_ends
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "eos_token_id"}))
+    assert load_chat(str(base)).turn_ends == {2}, "the default of Llama, 2, is not asked"
+    (base / "config.json").unlink()
+    assert load_chat(str(base)).turn_ends == {2}, "a folder with a tokenizer alone"
+
+
 def test_an_adapter_uses_the_eos_of_its_base_at_that_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[tuple[str, str | None]] = []
 
