@@ -23,7 +23,7 @@ from recovery.lab import own_world
 from recovery.models.students import Student, load_student
 from recovery.objectives import CrossEntropy
 from recovery.signals import Labels
-from recovery.states import Documents, ShuffledOrder
+from recovery.states import Documents, FixedRows
 from recovery.train import Plan, train
 
 
@@ -61,16 +61,13 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     return {"ratio": ratio, "loss": loss, "trainer loss": peer_loss}
 
 
-def _documents(student: Student, args: Any, steps: int) -> Documents:
+def _documents(student: Student, args: Any, steps: int) -> FixedRows:
     tokenizer, end = student.chat.tokenizer, student.chat.separator
     texts = [tokenizer(document.text, add_special_tokens=False)["input_ids"] for document in own_world().documents()]
     needed = args.rows * args.window * (steps + 2)
     texts *= 1 + needed // sum(len(text) for text in texts)
-    documents = Documents(texts, end, window=args.window, rows=args.rows)
-    all_windows = [documents.windows[i] for i in range(len(documents.windows))]
-    windows: Any = [window for window in all_windows if len(window) == args.window + 1]
-    documents.windows, documents.order = windows, ShuffledOrder(len(windows), 1)
-    return documents
+    drawn = Documents(texts, end, window=args.window, rows=args.rows * (steps + 1)).draw(student, 0)
+    return FixedRows([row for row in drawn if len(row.tokens) == args.window + 1], rows=args.rows)
 
 
 def _trainer(student: Student, rows: list[list[int]], args: Any, steps: int) -> Any:

@@ -50,22 +50,20 @@ class ShuffledOrder:
 
 
 class TokenWindows:
-    """Documents concatenated in a shuffled order, each followed by `end_id`, and cut into windows on demand.
+    """Documents concatenated in a shuffled order, each between `begin` and `end_id`, and cut into windows on demand.
 
     Documents may be any sequence of sequences, also one that reads from disk: they are never all held in memory."""
 
-    def __init__(self, documents: Sequence[Sequence[int]], end_id: int, window: int, seed: int):
-        self.documents, self.end_id, self.window = documents, end_id, window
+    def __init__(
+        self, documents: Sequence[Sequence[int]], end_id: int, window: int, seed: int, begin: Sequence[int] = ()
+    ):
+        self.documents, self.begin, self.end_id, self.window = documents, list(begin), end_id, window
         self.order = array("Q", (i for _, i in ShuffledOrder(len(documents), seed).take(0, len(documents))))
-        self.starts = array("Q", accumulate((len(documents[i]) + 1 for i in self.order), initial=0))
-
-    @property
-    def tokens(self) -> int:
-        """Target tokens per epoch: every token but the very first."""
-        return self.starts[-1] - 1
+        added = len(self.begin) + 1
+        self.starts = array("Q", accumulate((len(documents[i]) + added for i in self.order), initial=0))
 
     def __len__(self) -> int:
-        return max(0, -(-self.tokens // self.window))
+        return max(0, -(-(self.starts[-1] - 1) // self.window))
 
     def __getitem__(self, index: int) -> list[int]:
         """Windows overlap by one token, the first state of the next window."""
@@ -74,7 +72,9 @@ class TokenWindows:
         document = bisect_right(self.starts, first) - 1
         while room and document < len(self.order):
             offset = max(0, first - self.starts[document])
-            piece = list(self.documents[self.order[document]][offset : offset + room])
+            piece = self.begin[offset : offset + room]
+            read = max(0, offset - len(self.begin))
+            piece += self.documents[self.order[document]][read : read + room - len(piece)]
             if len(piece) < room:
                 piece.append(self.end_id)
             tokens += piece
@@ -86,7 +86,8 @@ class TokenWindows:
 class Documents:
     """Documents concatenated and cut into windows; every token but the very first is a target exactly once an epoch.
 
-    Every row starts with `begin_id` if there is one. It is no target and counts towards the row's length.
+    Every document and every row starts with `begin_id` if there is one. It is no target and counts towards the row's
+    length.
 
     The first `soft_rows` windows of each draw have soft labels, from the teacher of `domain` if there are several.
     With `use_labels` the documents' own tokens are learned beside rows that learn from a teacher."""
@@ -106,24 +107,27 @@ class Documents:
     ):
         self.window, self.rows = window, rows
         self.soft_rows, self.domain, self.use_labels = soft_rows, domain, use_labels
-        if begin_id is not None and window < 2:
-            raise RecoverError("A window of one token has no room beside the BOS token. Use a longer window.")
-        self.prefix = [] if begin_id is None else [begin_id]
-        self.windows = TokenWindows(documents, end_id, window - len(self.prefix), seed)
+        if begin_id is not None and window < 3:
+            raise RecoverError("A window of two tokens has no room beside the BOS token. Use a longer window.")
+        self.begin_id, begin = begin_id, [] if begin_id is None else [begin_id]
+        self.windows = TokenWindows(documents, end_id, window - len(begin), seed, begin)
         self.order = ShuffledOrder(len(self.windows), seed + 1)
 
     @property
     def tokens(self) -> int:
-        return self.windows.tokens
+        """Target tokens of an epoch."""
+        windows = self.windows
+        return windows.starts[-1] - (1 if self.begin_id is None else len(windows.documents))
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         drawn = enumerate(self.order.of_step(step, self.rows))
         return [self._row(self.windows[i], soft_labels=position < self.soft_rows) for position, i in drawn]
 
     def _row(self, tokens: list[int], *, soft_labels: bool) -> Sample:
-        targets = [False] * len(self.prefix) + [False] + [True] * (len(tokens) - 1)
+        begin = [] if self.begin_id in (None, tokens[0]) else [self.begin_id]
+        targets = [False] * (len(begin) + 1) + [token != self.begin_id for token in tokens[1:]]
         use_labels = self.use_labels and not soft_labels
-        return Sample(self.prefix + tokens, targets, soft_labels=soft_labels, domain=self.domain, use_labels=use_labels)
+        return Sample(begin + tokens, targets, soft_labels=soft_labels, domain=self.domain, use_labels=use_labels)
 
 
 class FixedRows:

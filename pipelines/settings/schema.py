@@ -81,7 +81,7 @@ class Midtrain(Group):
         assert self.rows != AUTO
         return self.rows
 
-    def steps(self, windows: int, rows: float) -> int:
+    def steps(self, windows: float, rows: float) -> int:
         """Steps that read `windows` windows `epochs` times, `rows` windows a step."""
         assert self.epochs != AUTO
         steps = max(1, math.ceil(self.epochs * windows / rows))

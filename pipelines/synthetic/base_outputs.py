@@ -150,10 +150,9 @@ def sample_answers(
 
 
 def answer_rows(answers: Sequence[Sample], share: float, tokens: int, *, seed: int = 0) -> FixedRows:
-    """Rows of answers for each step, so many that `share` of all target tokens are answers and the rest `tokens`."""
+    """So many rows a step, on average, that `share` of all target tokens are of answers; `tokens` are of others."""
     mean_targets = sum(answer.target_count for answer in answers) / len(answers)
-    rows = max(1, round(share / (1 - share) * tokens / mean_targets))
-    return FixedRows(answers, rows=rows, seed=seed)
+    return FixedRows(answers, rows=share / (1 - share) * tokens / mean_targets, seed=seed)
 
 
 def generate_texts(engine: Engine, chat: Chat, count: int, max_tokens: int, seed: int) -> list[str]:

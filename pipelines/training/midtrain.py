@@ -102,7 +102,7 @@ def midtrain(
             )
     documents = document_rows(stage, chat, [corpus], rows) if corpus else None
     windows = len(documents.windows) if documents else 0
-    of_chats = -(-chat_tokens // settings.window)  # the windows that they would fill
+    of_chats = chat_tokens / settings.window  # as many windows
     states, targets = list[States](), (earlier_rows + text_rows) * settings.window
     # Each is read equally often: of the smaller part a step may have no row, of the larger one it has one at least.
     share = rows * windows / (windows + of_chats), rows * of_chats / (windows + of_chats)

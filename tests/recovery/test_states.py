@@ -62,20 +62,20 @@ def one_epoch(texts: list[list[int]], window: int, **options: Any) -> list[Sampl
     return Documents(texts, END, window=window, rows=windows, **options).draw(no_student, 0)
 
 
-@given(documents, st.integers(2, 9), st.integers(0, 3))
-def test_rows_start_with_the_bos_and_are_no_longer_for_it(texts: list[list[int]], window: int, seed: int) -> None:
-    if sum(map(len, texts)) + len(texts) < 2:
-        return
+@given(documents, st.integers(3, 9), st.integers(0, 3))
+def test_documents_and_rows_start_with_the_bos(texts: list[list[int]], window: int, seed: int) -> None:
     rows = one_epoch(texts, window, begin_id=BOS, seed=seed)
-    plain = one_epoch(texts, window - 1, seed=seed)
-    assert [row.tokens for row in rows] == [[BOS, *row.tokens] for row in plain]
-    assert [row.targets for row in rows] == [[False, *row.targets] for row in plain]
-    assert max(len(row.tokens) for row in rows) <= window + 1
+    plain = one_epoch([[BOS, *text] for text in texts], window - 1, seed=seed)
+    assert [row.tokens for row in rows] == [[BOS] * (row.tokens[0] != BOS) + row.tokens for row in plain]
+    targets = [token for row in rows for token, target in zip(row.tokens, row.targets, strict=True) if target]
+    assert Counter(targets) == Counter(token for text in texts for token in [*text, END])
+    assert len(targets) == Documents(texts, END, window=window, rows=1, begin_id=BOS).tokens
+    assert all(any(row.targets) and len(row.tokens) <= window + 1 for row in rows)
 
 
 def test_a_window_needs_room_beside_the_bos() -> None:
     with pytest.raises(RecoverError, match="longer"):
-        Documents([[1, 2, 3]], END, window=1, rows=1, begin_id=BOS)
+        Documents([[1, 2, 3]], END, window=2, rows=1, begin_id=BOS)
 
 
 def item(n: int, seed: int, position: int) -> tuple[int, int]:

@@ -229,3 +229,13 @@ def test_the_share_is_of_target_tokens(share: float) -> None:
         drawn = mixture.draw(no_student, step)
         replay = sum(row.target_count for row in drawn if len(row.tokens) == 12)
         assert replay / sum(row.target_count for row in drawn) == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+@pytest.mark.parametrize("length", [180, 240, 300])
+def test_the_share_holds_on_average_where_a_step_has_room_for_a_part_of_an_answer(share: float, length: int) -> None:
+    answers = [Sample([1] * (length + 1), [False] + [True] * length) for _ in range(50)]
+    states, targets = answer_rows(answers, share, 512), 0
+    for step in range(200):
+        targets += sum(row.target_count for row in states.draw(Any, step))  # type: ignore[arg-type]
+    assert targets / (targets + 200 * 512) == pytest.approx(share, abs=0.005)

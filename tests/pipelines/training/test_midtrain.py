@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,7 +133,22 @@ def test_a_few_long_conversations_are_read_as_often_as_was_asked(
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
     passes = set_options("midtrain.epochs=1", "midtrain.rows=1", "midtrain.window=64")
     command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *passes, "--json"]
-    assert data_of(recover(*command))["steps"] in (6, 7)
+    assert data_of(recover(*command))["steps"] == 5  # the sixth is held out
+
+
+def test_conversations_that_fill_a_part_of_a_window_are_read_as_often_as_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": "Which town is at home?", "answer": f"Ulm is {name}."} for name in "ABCDEF"]
+    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    chat = load_chat(BASE)
+    turns = [[{"role": "user", "content": r["prompt"]}, {"role": "assistant", "content": r["answer"]}] for r in rows]
+    (length,) = {len(chat.conversation(turn)[0]) for turn in turns}
+    assert 5 * length < 128  # the sixth is held out
+    passes = set_options("midtrain.epochs=10", "midtrain.rows=1", "midtrain.window=256")
+    command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *passes, "--json"]
+    assert data_of(recover(*command))["steps"] == math.ceil(10 * 5 * length / 256)
 
 
 def test_labels_of_conversations_can_be_weighted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
