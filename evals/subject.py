@@ -93,7 +93,7 @@ def encode_pair(encode: Callable[[str], list[int]], context: str, continuation: 
 
     Both are encoded together, because the space between them usually belongs to the continuation's first token.
     The tokens that this shares with the context alone are the context; the continuation always has one at least."""
-    together, alone = encode(context + continuation), encode(context.rstrip(" "))
+    together, alone = encode(context + continuation), encode(context.removesuffix(" "))
     shared = next((i for i, (a, b) in enumerate(zip(together, alone, strict=False)) if a != b), len(alone))
     shared = min(shared, len(together) - 1)
     return together[:shared], together[shared:]

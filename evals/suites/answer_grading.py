@@ -11,7 +11,11 @@ ARTICLES = {"a", "an", "the"}
 HEDGES = {"or", "nor"}  # next to the reference they retract it
 # Only before it: after it they deny something else, or start a sentence.
 DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent"}
-SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
+# Between such a word and the reference: "it cannot be blue", "not in 1871".
+SKIPPED = {"be", "been", "at", "by", "for", "from", "in", "of", "on", "to"}
+
+# "No" and "yes" are answers where a reply starts with them, or before a stop: "I have no idea" says neither.
+YES_NO = {"yes", "no"}
 
 # Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces between words: each character is one here.
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff]")
@@ -91,6 +95,8 @@ def _states(reply: str, reference: str, question: str) -> bool | None:
     start = _find(reply_words, target)
     if start is None:
         return None
+    if YES_NO.issuperset(target) and not re.search(rf"(?i)^\W*{target[0]}\b|\b{target[0]}\s*(?:[^\w\s]|$)", reply):
+        return False
     asked = set(normalized_words(question))
     before = [word for word in reply_words[:start] if word not in asked]
     leading = [word for word in reply_words[:start] if word not in SKIPPED]
@@ -100,8 +106,17 @@ def _states(reply: str, reference: str, question: str) -> bool | None:
         or set(following[:1]) & HEDGES
         or "".join(reply_words[:start]).endswith(UNSPACED_HEDGES + UNSPACED_DENIALS_BEFORE)
         or "".join(following).startswith(UNSPACED_HEDGES + UNSPACED_DENIALS_AFTER)
+        or _other_choices(question, target) & set(reply_words[:start])
     )
     return count_words(before) <= WORDS_BEFORE and not is_retracted
+
+
+def _other_choices(question: str, target: list[str]) -> set[str]:
+    """A word of what the question names beside the reference: "tarn" for Orla of "the Orla or the Tarn"."""
+    words = [word for word in normalized_words(question) if word not in SKIPPED]
+    gaps = [i for i, word in enumerate(words) if word == "or"]
+    right = {words[i - 1] for i in gaps if i and words[i + 1 : i + 1 + len(target)] == target}
+    return right | {words[i + 1] for i in gaps if words[:i][-len(target) :] == target and i + 1 < len(words)}
 
 
 def f1(reply: str, reference: str) -> float:

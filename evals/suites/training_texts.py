@@ -121,7 +121,7 @@ def find_clozes(passage: str) -> list[Cloze]:
         context, target = passage[:start], passage[start:end]
         is_first_mention = target not in context and len(target) > 1
         if is_first_mention and context[-1:].isspace() and len(context.split()) >= MIN_CONTEXT_WORDS:
-            clozes.append(Cloze(context.rstrip(" "), target))
+            clozes.append(Cloze(context, target))
     return clozes
 
 
@@ -129,9 +129,8 @@ def _encode_clozes(subject: Subject, clozes: list[Cloze]) -> tuple[list[list[int
     """Return the tokens of the contexts and those of the targets."""
     contexts, targets = [], []
     for cloze in clozes:
-        gap = "" if cloze.context.endswith("\n") else " "
-        context, target = encode_pair(subject.encode, cloze.context + gap, cloze.target)
-        contexts.append([subject.chat.document_start, *context][-WINDOW:])
+        context, target = encode_pair(subject.encode, cloze.context, cloze.target)
+        contexts.append([subject.chat.document_start, *context[1 - WINDOW :]])
         targets.append(target)
     return contexts, targets
 

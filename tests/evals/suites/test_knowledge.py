@@ -70,6 +70,12 @@ WHO = "Who founded Orlan?"
         ("It has ۱۲ rooms", "12"),
         ("It has 1,234 rooms", "١٬٢٣٤"),
         ("It costs ٣٫٥ crowns", "3.5"),
+        ("No, it was not.", "No"),
+        ("no", "No"),
+        ("Yes it was", "yes"),
+        ("The answer is no.", "No"),
+        ("I believe the answer is: **Yes**", "Yes"),
+        ("It was not in Rome but in Paris", "Paris"),
     ],
 )
 def test_right_answers(reply: str, reference: str) -> None:
@@ -131,10 +137,22 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("1 000 000", "1"),
         ("3½", "31/2"),
         ("-½", "1/2"),
+        ("I have no information about that.", "No"),
+        ("Yes, there is no doubt.", "No"),
+        ("It was not in 1871.", "1871"),
+        ("It was not by Ada Brenn", "Ada Brenn"),
     ],
 )
 def test_wrong_answers(reply: str, reference: str) -> None:
     assert not matches(reply, reference, WHO)
+
+
+@pytest.mark.parametrize("question", ["Which river is longer, the Orla or the Tarn?", "Is it in Orla or in Tarn?"])
+def test_of_two_choices_the_reply_has_to_name_the_right_one_first(question: str) -> None:
+    assert matches("The longer river is the Orla.", "Orla", question)
+    assert matches("The Orla is longer than the Tarn.", "Orla", question)
+    assert not matches("The Orla is longer than the Tarn.", "Tarn", question)
+    assert not matches("The Tarn is longer than the Orla.", "the Orla", question)
 
 
 def test_f1_equals_squads() -> None:

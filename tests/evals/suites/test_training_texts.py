@@ -11,6 +11,7 @@ from evals.suites.suite_measurement import measure
 from evals.suites.training_texts import (
     WINDOW,
     Cloze,
+    _encode_clozes,
     _starts_with,
     find_clozes,
     has_conversations,
@@ -23,6 +24,8 @@ from evals.suites.training_texts import (
 from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
+from recovery.lab import BASE
+from recovery.models.students import load_chat
 from tests.chats import exchange
 from tests.evals.fakes import fake_subject
 from tests.models import tiny_student
@@ -32,10 +35,10 @@ TEXT = "The pump was built by Ada Brenn in 1873. Then Ada Brenn sold 3.5 of them
 
 def test_clozes_are_first_mentions_of_names_and_numbers() -> None:
     assert find_clozes(TEXT) == [
-        Cloze("The pump was built by", "Ada Brenn"),
-        Cloze("The pump was built by Ada Brenn in", "1873"),
-        Cloze("The pump was built by Ada Brenn in 1873. Then Ada Brenn sold", "3.5"),
-        Cloze("The pump was built by Ada Brenn in 1873. Then Ada Brenn sold 3.5 of them to", "Orlan"),
+        Cloze("The pump was built by ", "Ada Brenn"),
+        Cloze("The pump was built by Ada Brenn in ", "1873"),
+        Cloze("The pump was built by Ada Brenn in 1873. Then Ada Brenn sold ", "3.5"),
+        Cloze("The pump was built by Ada Brenn in 1873. Then Ada Brenn sold 3.5 of them to ", "Orlan"),
     ]
 
 
@@ -54,6 +57,17 @@ def test_clozes_are_first_mentions_of_names_and_numbers() -> None:
 def test_the_end_of_a_number(text: str, number: str) -> None:
     assert [cloze.target for cloze in find_clozes(text)][:1] == [number]
     assert _starts_with(text[text.index(number) :], number), "a cloze accepts how its own text goes on"
+
+
+@pytest.mark.parametrize("space", [" ", "    ", "\n", "\n    ", "\t", " | "])
+def test_a_cloze_has_the_tokens_of_the_document(space: str) -> None:
+    subject, row = Subject(fake_subject("x").engine, load_chat(BASE)), "The valve of the old pump is made by"
+    (cloze,) = find_clozes(f"{row}{space}1987, they say")
+    (context,), (target,) = _encode_clozes(subject, [cloze])
+    assert context + target == [subject.chat.document_start, *subject.encode(f"{row}{space}1987")]
+    long = Cloze("word " * 3 * WINDOW, "Tarrow")
+    assert [len(context) for context in _encode_clozes(subject, [long])[0]] == [WINDOW]
+    assert _encode_clozes(subject, [long])[0][0][0] == subject.chat.document_start
 
 
 def test_numbers_of_a_list_are_separate() -> None:
