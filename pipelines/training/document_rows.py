@@ -75,14 +75,12 @@ def rows_beside(
         )
     whole = settings.rows / (1 - share - of_texts)
     settings = settings.model_copy(update={"documents": share, "texts": of_texts})
-    if share and corpora and file:
-        share /= 2
-        settings = settings.model_copy(update={"documents": share})
+    part = 0.5 if corpora and file else 1.0
     if share and file:
         model, window = stage.project.base, stage.settings.midtrain.window
-        rows += training_file_rows(file, chat, model, settings, window, stage.job.seed)
+        rows += training_file_rows(file, chat, model, settings, window, stage.job.seed, part)
     if share and corpora:
-        rows.append(document_rows(stage, chat, corpora, max(1, round(share * whole)), use_labels=True))
+        rows.append(document_rows(stage, chat, corpora, max(1, round(part * share * whole)), use_labels=True))
     if texts:  # in tokens of the base, which reads them: the student may have more
         base = load_chat(stage.project.base).with_separator(chat.separator)
         rows.append(document_rows(stage, base, texts, max(1, round(of_texts * whole)), use_labels=use_labels))
@@ -129,18 +127,20 @@ def up_to_an_answer(tokens: list[int], targets: list[bool], window: int) -> tupl
 
 
 def training_file_rows(
-    file: Path, chat: Chat, model: str, settings: Distill, window: int, seed: int
+    file: Path, chat: Chat, model: str, settings: Distill, window: int, seed: int, part: float = 1.0
 ) -> list[FixedRows]:
-    """The conversations beside a distillation's rows; none where no answer in them can be learned."""
+    """The conversations beside a distillation's rows, as a part of what is read again; none where no answer in them
+    can be learned."""
     samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat, model, window)]
-    return [FixedRows(samples, rows=_rows(samples, settings), seed=seed)] if samples else []
+    return [FixedRows(samples, rows=_rows(samples, settings, part), seed=seed)] if samples else []
 
 
-def _rows(samples: Sequence[Sample], settings: Distill) -> int:
-    """So many that their answers are `settings.documents` of a step's target tokens, if replies are half as long as
-    they may be. Where prompts are long or answers short, fewer: a step reads no more of the file than it may write."""
+def _rows(samples: Sequence[Sample], settings: Distill, part: float) -> int:
+    """So many that their answers are a part of `settings.documents` of a step's target tokens, if replies are half as
+    long as they may be. Where prompts are long or answers short, fewer: a step reads no more of the file than it may
+    write."""
     answer = sum(sample.target_count for sample in samples) / len(samples)
-    share = settings.documents_share / (1 - settings.documents_share - settings.texts_share)
+    share = part * settings.documents_share / (1 - settings.documents_share - settings.texts_share)
     length = sum(len(sample.tokens) for sample in samples) / len(samples)
     most = settings.rows * settings.max_new_tokens / length
     return max(1, min(math.ceil(share * settings.rows * settings.max_new_tokens / 2 / answer), int(most)))

@@ -77,11 +77,10 @@ def test_documents_end_with_the_separator(tmp_path: Path, corpus: CorpusSnapshot
     assert measured_separator(stage, corpus, start) is None
     documents = document_rows(stage, chat, [corpus], rows=1)
     (row,) = documents.draw(NO_STUDENT, 0)
-    begin, texts = ([chat.document_start], row.tokens[1:]) if family.adds_bos else ([], row.tokens)
-    assert row.tokens == begin + texts
-    assert texts[-1] == chat.separator
-    read = "".join(chat.tokenizer.convert_ids_to_tokens(texts)).replace("Ġ", " ")
-    assert sorted(read.removesuffix(family.separator).split(family.separator)) == NOTES
+    assert row.tokens[-1] == chat.separator
+    read = "".join(chat.tokenizer.convert_ids_to_tokens(row.tokens)).replace("Ġ", " ")
+    bos = str(chat.tokenizer.bos_token) if family.adds_bos else ""
+    assert sorted(read.removesuffix(family.separator).split(family.separator)) == [bos + note for note in NOTES]
     (prompt, *_) = opening_prompts(NOTES, chat, seed=0)
     assert prompt.tokens[0] == chat.document_start
     assert chat.separator in prompt.teacher_prompt[1:]
@@ -162,18 +161,21 @@ def save_conversations(file: Path, answer: str, count: int = 40, prompt: str = "
     return write_jsonl(file, rows)
 
 
+@pytest.mark.parametrize("part", [1.0, 0.5])
 @pytest.mark.parametrize(("share", "texts"), [(0.1, None), (0.2, None), (0.5, None), (0.2, 0.3)])
-def test_answers_are_about_the_share_of_the_target_tokens(tmp_path: Path, share: float, texts: float | None) -> None:
+def test_answers_are_about_the_share_of_the_target_tokens(
+    tmp_path: Path, share: float, texts: float | None, part: float
+) -> None:
     chat = load_chat(save_tiny(tmp_path / "base"))
     file = save_conversations(tmp_path / "chats.jsonl", "This is the answer to the question, in a whole sentence.")
     settings = Distill(documents=share, texts=texts, rows=8, max_new_tokens=64)
-    (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1)
+    (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, 1, part)
     samples = states.draw(NO_STUDENT, 0)
     assert all(sample.use_labels for sample in samples)
     answers, others = sum(sample.target_count for sample in samples), settings.rows * settings.max_new_tokens / 2
     largest = max(sample.target_count for sample in samples)
     rest = 1 - share - (texts or 0)
-    assert share * others / rest <= answers <= share * others / rest + largest
+    assert part * share * others / rest <= answers <= part * share * others / rest + largest
 
 
 def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
