@@ -95,7 +95,7 @@ def _states(reply: str, reference: str, question: str) -> bool | None:
     start = _find(reply_words, target)
     if start is None:
         return None
-    if YES_NO.issuperset(target) and not re.search(rf"(?i)^\W*{target[0]}\b|\b{target[0]}\s*(?:[^\w\s]|$)", reply):
+    if YES_NO.issuperset(target) and not re.search(rf"(?im)^\W*{target[0]}\b|\b{target[0]}\s*(?:[^\w\s]|$)", reply):
         return False
     asked = set(normalized_words(question))
     before = [word for word in reply_words[:start] if word not in asked]

@@ -74,6 +74,7 @@ WHO = "Who founded Orlan?"
         ("no", "No"),
         ("Yes it was", "yes"),
         ("The answer is no.", "No"),
+        ("The answer is no\nIt was built later", "No"),
         ("I believe the answer is: **Yes**", "Yes"),
         ("It was not in Rome but in Paris", "Paris"),
     ],
