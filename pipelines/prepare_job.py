@@ -153,7 +153,8 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     }
     steps, start = None, "current" if request.midtrains else request.student
     if corpus and not conversations and not recipe(settings.midtrain.recipe).context:
-        tokens = estimated_tokens(corpus.texts, load_chat(project.base).tokenizer) + len(corpus.texts)
+        chat = load_chat(project.base)
+        tokens = estimated_tokens(corpus.texts, chat.tokenizer) + len(corpus.texts) * chat.tokens_around_document
         steps = midtraining_steps(settings.midtrain, tokens)
         warn_of_few_steps(settings.midtrain, steps)
     return {

@@ -40,7 +40,7 @@ class ShuffledOrder:
 
     def of_step(self, step: int, rows: float, after: int = 0) -> list[int]:
         """The items of a step that takes so many, on average, the first `after` of which are left out."""
-        first, last = math.floor(step * rows), math.floor((step + 1) * rows)
+        first, last = (math.floor(s * rows + 1e-9) for s in (step, step + 1))  # a row less one rounding is a row
         return [item for _, item in self.take(first + after, last - first - after)]
 
     def _order(self, epoch: int) -> Sequence[int]:
@@ -109,15 +109,16 @@ class Documents:
         self.soft_rows, self.domain, self.use_labels = soft_rows, domain, use_labels
         if begin_id is not None and window < 3:
             raise RecoverError("A window of two tokens has no room beside the BOS token. Use a longer window.")
-        self.begin_id, begin = begin_id, [] if begin_id is None else [begin_id]
-        self.windows = TokenWindows(documents, end_id, window - len(begin), seed, begin)
+        self.begin_id, added = begin_id, begin_id is not None
+        begin = [] if begin_id in (None, end_id) else [begin_id]  # a separator that is the BOS stands there anyway
+        self.windows = TokenWindows(documents, end_id, window - added, seed, begin)
         self.order = ShuffledOrder(len(self.windows), seed + 1)
 
     @property
     def tokens(self) -> int:
         """Target tokens of an epoch."""
         windows = self.windows
-        return windows.starts[-1] - (1 if self.begin_id is None else len(windows.documents))
+        return windows.starts[-1] - (len(windows.documents) if windows.begin else 1)
 
     def draw(self, student: Student, step: int) -> list[Sample]:
         drawn = enumerate(self.order.of_step(step, self.rows))
@@ -125,7 +126,7 @@ class Documents:
 
     def _row(self, tokens: list[int], *, soft_labels: bool) -> Sample:
         begin = [] if self.begin_id in (None, tokens[0]) else [self.begin_id]
-        targets = [False] * (len(begin) + 1) + [token != self.begin_id for token in tokens[1:]]
+        targets = [False] * (len(begin) + 1) + [token not in self.windows.begin for token in tokens[1:]]
         use_labels = self.use_labels and not soft_labels
         return Sample(begin + tokens, targets, soft_labels=soft_labels, domain=self.domain, use_labels=use_labels)
 

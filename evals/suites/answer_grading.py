@@ -11,11 +11,13 @@ ARTICLES = {"a", "an", "the"}
 HEDGES = {"or", "nor"}  # next to the reference they retract it
 # Only before it: after it they deny something else, or start a sentence.
 DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent"}
-# Between such a word and the reference: "it cannot be blue", "not in 1871".
-SKIPPED = {"be", "been", "at", "by", "for", "from", "in", "of", "on", "to"}
+SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
+PREPOSITIONS = {"at", "by", "for", "from", "in", "of", "on", "to"}  # the same: "not in 1871", but "not. In 1871"
 
-# "No" and "yes" are answers where a reply starts with them, or before a stop: "I have no idea" says neither.
-YES_NO = {"yes", "no"}
+# "No" is an answer where a reply starts with it, or before a stop: "I have no idea" does not say no.
+NO = re.compile(
+    r"(?im)^\W*no\b(?!\s+(?:answer|clue|data|idea|information|one)\b)|\banswer\W+(?:is\W+)?no\b|\bno\s*(?:[^\w\s]|$)"
+)
 
 # Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces between words: each character is one here.
 UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3041-\u30ff\u3400-\u9fff]")
@@ -95,7 +97,7 @@ def _states(reply: str, reference: str, question: str) -> bool | None:
     start = _find(reply_words, target)
     if start is None:
         return None
-    if YES_NO.issuperset(target) and not re.search(rf"(?im)^\W*{target[0]}\b|\b{target[0]}\s*(?:[^\w\s]|$)", reply):
+    if reference.strip(" .") in ("No", "no") and not NO.search(reply):
         return False
     asked = set(normalized_words(question))
     before = [word for word in reply_words[:start] if word not in asked]
@@ -106,17 +108,26 @@ def _states(reply: str, reference: str, question: str) -> bool | None:
         or set(following[:1]) & HEDGES
         or "".join(reply_words[:start]).endswith(UNSPACED_HEDGES + UNSPACED_DENIALS_BEFORE)
         or "".join(following).startswith(UNSPACED_HEDGES + UNSPACED_DENIALS_AFTER)
-        or _other_choices(question, target) & set(reply_words[:start])
+        or _is_denied(reply, reply_words[:start])
+        or (start and reply_words[0] in _other_choices(question, target))
     )
     return count_words(before) <= WORDS_BEFORE and not is_retracted
 
 
+def _is_denied(reply: str, before: list[str]) -> bool:
+    """Whether a denial and a preposition stand before the reference, in one sentence."""
+    *_, denial, preposition = ["", "", *before]
+    in_one = rf"(?i)\b{denial}\s+{preposition}\b"
+    return denial in DENIALS and preposition in PREPOSITIONS and bool(re.search(in_one, re.sub("['’]", "", reply)))
+
+
 def _other_choices(question: str, target: list[str]) -> set[str]:
     """A word of what the question names beside the reference: "tarn" for Orla of "the Orla or the Tarn"."""
-    words = [word for word in normalized_words(question) if word not in SKIPPED]
+    words = [word for word in normalized_words(question) if word not in PREPOSITIONS]
     gaps = [i for i, word in enumerate(words) if word == "or"]
-    right = {words[i - 1] for i in gaps if i and words[i + 1 : i + 1 + len(target)] == target}
-    return right | {words[i + 1] for i in gaps if words[:i][-len(target) :] == target and i + 1 < len(words)}
+    named = {words[i - 1] for i in gaps if i and words[i + 1 : i + 1 + len(target)] == target}
+    named |= {words[i + 1] for i in gaps if words[:i][-len(target) :] == target and i + 1 < len(words)}
+    return {word for word in named if words.count(word) == 1}
 
 
 def f1(reply: str, reference: str) -> float:

@@ -188,7 +188,7 @@ def _summary(corpus: "Corpus", project: "Project", root: Path) -> dict[str, Any]
         "separator": token(chat.separator),
         "separator_candidates": [token(id) for id in document_ends(chat.tokenizer)],
         "stop_tokens": [token(id) for id in sorted(chat.eos_ids)],
-        "steps": midtraining_steps(settings.midtrain, tokens + len(corpus.texts)),  # every document has an end token
+        "steps": midtraining_steps(settings.midtrain, tokens + len(corpus.texts) * chat.tokens_around_document),
     }
 
 

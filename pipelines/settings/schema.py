@@ -84,7 +84,7 @@ class Midtrain(Group):
     def steps(self, windows: float, rows: float) -> int:
         """Steps that read `windows` windows `epochs` times, `rows` windows a step."""
         assert self.epochs != AUTO
-        steps = max(1, math.ceil(self.epochs * windows / rows))
+        steps = max(1, math.ceil(self.epochs * windows / rows - 1e-9))
         return min(steps, self.max_steps or steps)
 
 

@@ -111,7 +111,7 @@ def midtrain(
     times = max(1.0, 1 / larger)
     if documents:
         documents.rows = times * share[0]
-        targets += round(documents.rows * settings.window)
+        targets += round(documents.rows * documents.tokens / windows)
         states.append(documents)
     if chats:
         targets += round(times * of_all_chats * sum(sample.target_count for sample in chats))
@@ -189,7 +189,7 @@ def scheduled_stage(
     tokens = more_tokens
     if corpus:
         documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.cache.folder, corpus.hash)
-        tokens += documents.tokens + len(documents)  # every document has an end token
+        tokens += documents.tokens + len(documents) * chat.tokens_around_document
     midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts, has_earlier=has_earlier)
     if stage.settings.midtrain.rows == AUTO and midtrain.step_rows < processes():
         midtrain = midtrain.model_copy(update={"rows": processes()})

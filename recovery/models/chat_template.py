@@ -81,6 +81,11 @@ class Chat:
         return self.separator if self.document_bos is None else self.document_bos
 
     @property
+    def tokens_around_document(self) -> int:
+        """The separator behind it, and the BOS before it if there is another."""
+        return 1 if self.document_bos in (None, self.separator) else 2
+
+    @property
     def scoring_prefix(self) -> int:
         """The token before a text whose first token is scored too: the BOS or else the EOS, as in lm-eval."""
         tokenizer = self.tokenizer

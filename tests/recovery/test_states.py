@@ -73,6 +73,12 @@ def test_documents_and_rows_start_with_the_bos(texts: list[list[int]], window: i
     assert all(any(row.targets) and len(row.tokens) <= window + 1 for row in rows)
 
 
+def test_a_separator_that_is_the_bos_stands_once_between_documents() -> None:
+    rows = one_epoch([[1, 2], [3, 4]], 9, begin_id=END, seed=1)
+    assert [row.tokens for row in rows] in ([[END, 1, 2, END, 3, 4, END]], [[END, 3, 4, END, 1, 2, END]])
+    assert [row.targets for row in rows] == [[False, False, True, True, True, True, True]]
+
+
 def test_a_window_needs_room_beside_the_bos() -> None:
     with pytest.raises(RecoverError, match="longer"):
         Documents([[1, 2, 3]], END, window=2, rows=1, begin_id=BOS)
@@ -83,6 +89,13 @@ def item(n: int, seed: int, position: int) -> tuple[int, int]:
     order = list(range(n))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return epoch, order[place]
+
+
+@given(st.integers(1, 500), st.integers(1, 9))
+def test_a_share_of_a_row_that_rounding_made_smaller_is_a_row(steps: int, rows: int) -> None:
+    states = ShuffledOrder(7, 0)
+    drawn = [len(states.of_step(step, rows * (1 - 2**-53))) for step in range(steps)]
+    assert drawn == [rows] * steps
 
 
 READS = st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 25)), min_size=1, max_size=6)

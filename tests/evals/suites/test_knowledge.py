@@ -76,6 +76,11 @@ WHO = "Who founded Orlan?"
         ("The answer is no.", "No"),
         ("The answer is no\nIt was built later", "No"),
         ("I believe the answer is: **Yes**", "Yes"),
+        ("The answer is no because it was sold", "No"),
+        ("The gas is NO and it is toxic", "NO"),
+        ("The theatre is called N\u014d in Japan", "N\u014d"),
+        ("No, it was not. In 1871 it was opened.", "1871"),
+        ("It was not; by 1871 it was gone", "1871"),
         ("It was not in Rome but in Paris", "Paris"),
     ],
 )
@@ -140,6 +145,7 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("-½", "1/2"),
         ("I have no information about that.", "No"),
         ("Yes, there is no doubt.", "No"),
+        ("No one knows.", "No"),
         ("It was not in 1871.", "1871"),
         ("It was not by Ada Brenn", "Ada Brenn"),
     ],
@@ -154,6 +160,19 @@ def test_of_two_choices_the_reply_has_to_name_the_right_one_first(question: str)
     assert matches("The Orla is longer than the Tarn.", "Orla", question)
     assert not matches("The Orla is longer than the Tarn.", "Tarn", question)
     assert not matches("The Tarn is longer than the Orla.", "the Orla", question)
+    assert matches("Compared with the Tarn, the Orla is longer.", "Orla", question)
+
+
+@pytest.mark.parametrize(
+    ("question", "reference", "reply"),
+    [
+        ("Which is longer, the Tarn River or the Orla River?", "Orla River", "River of most miles is the Orla River"),
+        ("Which is deeper, Lake Orla or Lake Tarn?", "Lake Orla", "The deeper lake is Lake Orla"),
+        ("Is it true or false?", "False", "Not true, false"),
+    ],
+)
+def test_words_of_both_choices_name_neither(question: str, reference: str, reply: str) -> None:
+    assert matches(reply, reference, question)
 
 
 def test_f1_equals_squads() -> None:
