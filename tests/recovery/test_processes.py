@@ -171,8 +171,9 @@ def test_two_processes_have_the_losses_and_the_replies_of_one(trained: Trained, 
     same(trained.on_two[name], trained.on_one[name])
     weights = [load_student(str(trained.folder / name / n / "checkpoint")).model.state_dict() for n in ("one", "two")]
     for key, tensor in weights[0].items():
-        # Adam divides tiny gradients by their size, so single weights may differ, most those that begin at zero.
-        assert float((tensor - weights[1][key]).norm()) < 3e-3 * float(tensor.norm()), key
+        # Adam divides tiny gradients by their size, so single weights may differ, most those that begin at zero: on a
+        # processor with AMX, one of 96 by a quarter, and so all by 0.0065.
+        assert float((tensor - weights[1][key]).norm()) < 2e-2 * float(tensor.norm()), key
 
 
 @pytest.mark.parametrize("broken", BROKEN)
