@@ -6,8 +6,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -29,6 +31,9 @@ pytestmark = pytest.mark.slow
 
 LABELLED = [Sample([3 + i] * (4 + 3 * i), [False] * 2 + [True] * (2 + 3 * i), use_labels=True) for i in range(7)]
 STEPS = 4
+# By default Adam divides by a gradient's size, however small: then the rounding of gradients near zero is as large as
+# an error, which it was on a processor with AMX, and a gradient of the wrong size goes unseen.
+ADAM = partial(torch.optim.AdamW, eps=1e-3)
 COMPARED = ("loss", "kl", "entropy", "grad_norm", "density", "target_tokens", "rollout_length", "flops")
 
 
@@ -61,11 +66,14 @@ class Case:
         ]
         rollouts = Rollouts(prompts, SharedEngine(student), rows=4, max_new_tokens=12)
         states = Mixture(*([rollouts] if self.rollouts else []), FixedRows(LABELLED, rows=3))
-        # Adam divides by a gradient's size and so enlarges rounding: at a high rate two processes draw other tokens.
+        # At a high rate two processes draw other tokens.
         plan = Plan(STEPS, 3e-4, tokens_at_once=24, checkpointing=True, decay="linear")
         objective = Divergence(1.0) if self.teacher else CrossEntropy()
         records, replies = [], []
-        with training_state(student, signal, objective, plan, self.load) as state:
+        with (
+            patch("torch.optim.AdamW", ADAM),
+            training_state(student, signal, objective, plan, self.load) as state,
+        ):
             assert (load_progress(folder / "progress", student, state) is not None) == (folder / "progress").exists()
             for record in train(student, states, signal, objective, plan, state) if last else ():
                 records.append({k: v for k, v in record.metrics().items() if k in COMPARED})
@@ -97,7 +105,8 @@ def main(folder: Path) -> None:
     parts = torch.load(folder / "parts.pt", weights_only=False)
     join()
     if rank():
-        follow()
+        with patch("torch.optim.AdamW", ADAM):
+            follow()
     else:
         (folder / "results.json").write_text(json.dumps([part.run() for part in parts]))
         dismiss()
@@ -171,9 +180,7 @@ def test_two_processes_have_the_losses_and_the_replies_of_one(trained: Trained, 
     same(trained.on_two[name], trained.on_one[name])
     weights = [load_student(str(trained.folder / name / n / "checkpoint")).model.state_dict() for n in ("one", "two")]
     for key, tensor in weights[0].items():
-        # Adam divides tiny gradients by their size, so single weights may differ, most those that begin at zero: on a
-        # processor with AMX, one of 96 by a quarter, and so all by 0.0065.
-        assert float((tensor - weights[1][key]).norm()) < 2e-2 * float(tensor.norm()), key
+        assert float((tensor - weights[1][key]).norm()) < 3e-4 * float(tensor.norm()), key
 
 
 @pytest.mark.parametrize("broken", BROKEN)
