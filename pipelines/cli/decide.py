@@ -38,7 +38,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     from db.tables import Decision
     from pipelines.gate.promotion import check_decision, current_checkpoint, decide
 
-    checkpoint = project.find(ref, known=True) if reject else project.resolve(ref)
+    checkpoint = project.find(ref, known=True) if reject else project.resolve(ref, store=not dry_run)
     decision: Decision = "rejected" if reject else "promoted"
     check_decision(project, checkpoint, decision, reason)
     if not dry_run:

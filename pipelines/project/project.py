@@ -285,9 +285,9 @@ class Project:
     def progress_folder(self, run: int) -> Path:
         return self.home / "progress" / f"run-{run:04d}"
 
-    def resolve(self, reference: str) -> Checkpoint:
+    def resolve(self, reference: str, *, store: bool = True) -> Checkpoint:
         """The checkpoint that a reference names; a model from outside the project is recorded on first use."""
-        return self.verify(self.find(reference))
+        return self.verify(self.find(reference, store=store))
 
     def path_of(self, reference: str) -> str:
         """The model that a reference names. Unlike `resolve`, this stores nothing and verifies no weights."""
@@ -305,8 +305,8 @@ class Project:
         path = model_path(reference)
         return self.clean.reference if path == self.base else path
 
-    def find(self, reference: str, *, known: bool = False) -> Checkpoint:
-        """Like `resolve`, as it is recorded: the weights may be gone or elsewhere. With `known`, nothing is stored."""
+    def find(self, reference: str, *, known: bool = False, store: bool = True) -> Checkpoint:
+        """Like `resolve`, as it is recorded: the weights may be gone or elsewhere. With `known`, it must be recorded."""
         checkpoint: Checkpoint | None = None
         match parse_reference(reference):
             case None if known:
@@ -316,8 +316,12 @@ class Project:
             case None:
                 path = model_path(reference)
                 kind: CheckpointKind = "adapter" if (Path(path) / ADAPTER_CONFIG).is_file() else "full"
-                id = None if path == self.base else self.tracker.checkpoint(self.id, "external", path, kind)
-                checkpoint = self.reader.checkpoint(id) if id else self.clean
+                if path == self.base:
+                    checkpoint = self.clean
+                elif store:
+                    checkpoint = self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path, kind))
+                else:
+                    checkpoint = Checkpoint(project_id=self.id, role="external", path=path, kind=kind)
             case Reference("base"):
                 checkpoint = self.clean
             case Reference("current"):

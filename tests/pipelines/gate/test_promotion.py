@@ -87,6 +87,13 @@ def test_a_model_from_outside_that_is_gone_is_not_made_current_again(project: Pr
     assert project.current.reference == "cycle:1/recovered"
 
 
+def test_a_dry_promotion_records_no_folder(project: Project, tmp_path: Path) -> None:
+    outside = save_tiny(tmp_path / "tune")
+    would = answer(project, "promote", outside, "--dry-run")
+    assert (would["checkpoint"], would["decision"], would["current"]) == (str(outside), "promoted", "base")
+    assert [c.role for c in project.reader.checkpoints(project.id)] == ["base"]
+
+
 def test_a_rejection_closes_the_cycle_and_the_current_checkpoint_cannot_be_rejected(project: Project) -> None:
     record_cycle(project, "rejected")
     assert project.reader.cycles(project.id)[0].status == "rejected"
