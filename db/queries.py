@@ -299,13 +299,11 @@ class Reader:
 
     # Notes, studies and documents
 
-    def notes(self, project: int, *, cycle: int | None = None, checkpoint: int | None = None) -> list[Note]:
-        """The notes of a project, or of one cycle or checkpoint (by its id); the oldest first."""
+    def notes(self, project: int, *, cycle: int | None = None) -> list[Note]:
+        """The notes of a project, or of one cycle (by its id); the oldest first."""
         chosen = select(Note, Cycle.number).outerjoin(Cycle).where(Note.project_id == project)
         if cycle is not None:
             chosen = chosen.where(Note.cycle_id == cycle)
-        if checkpoint is not None:
-            chosen = chosen.where(Note.checkpoint_id == checkpoint)
         with self._session() as session:
             rows = session.execute(chosen.order_by(Note.id))
             return [_with(note, cycle=number) for note, number in rows]

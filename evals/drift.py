@@ -81,12 +81,9 @@ def token_kl(current: Student, clean: Clean, samples: Sequence[Sample]) -> dict[
     sums: dict[str, list[tuple[float, int]]] = {"kl_from_clean": [], "kl_to_clean": []}
     for part in micro_batches([sample for sample in samples if sample.target_count], TOKENS_PER_BATCH):
         from_clean, to_clean = _batch_kls(current, clean, Batch.collate(part, current.chat.pad_id, current.device))
-        start = 0
-        for sample in part:
-            end = start + sample.target_count
-            sums["kl_from_clean"].append((float(from_clean[start:end].sum()), sample.target_count))
-            sums["kl_to_clean"].append((float(to_clean[start:end].sum()), sample.target_count))
-            start = end
+        counts = [sample.target_count for sample in part]
+        for name, kls in (("kl_from_clean", from_clean), ("kl_to_clean", to_clean)):
+            sums[name] += ((float(of_row.sum()), len(of_row)) for of_row in kls.split(counts))
     return {name: Metric.from_ratio([s for s, _ in pairs], [n for _, n in pairs]) for name, pairs in sums.items()}
 
 

@@ -18,12 +18,12 @@ from recovery.engines.servers import Server, Servers
 from recovery.errors import RecoverError
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
-from recovery.teachers import Compared, Part, TeacherLogprobs
+from recovery.teachers import AsLargeAsStudent, Compared, Part, TeacherLogprobs
 
 LISTED = 20  # tokens at each target, the one sampled included: what vLLM sends without --max-logprobs
 
 
-class ServerTeacher:
+class ServerTeacher(AsLargeAsStudent):
     """`reference` is the model that the servers must serve, and `expected` are its log-probs of the tokens of
     `Probe(student.chat)`."""
 
@@ -41,10 +41,6 @@ class ServerTeacher:
         self.listed = min(listed, len(student.head.weight) - 1)
         self._served: dict[str, ServedModel] = {}  # by the server's address
         self._servers.connect()
-
-    def flops(self, samples: list[Sample]) -> float:
-        """Those of the servers: the teacher is the model that the student began as."""
-        return 2.0 * self._student.parameters * sum(len(s.tokens) for s in samples)
 
     def distribution(self, batch: Batch) -> "ListedLogprobs":
         def score_row(server: Server, row: int) -> list[list[tuple[int, float]]]:

@@ -109,6 +109,15 @@ class Teacher(Protocol):
     def distribution(self, batch: Batch) -> TeacherLogprobs: ...
 
 
+class AsLargeAsStudent:
+    """A teacher that is the student's own model, or has as many weights."""
+
+    _student: Student
+
+    def flops(self, samples: list[Sample]) -> float:
+        return self._student.forward_flops(samples)
+
+
 class FrozenTeacher:
     """A checkpoint loaded as a separate model."""
 
@@ -118,7 +127,7 @@ class FrozenTeacher:
         self._tokens: int | None = None  # how many it has, if the student has more
 
     def flops(self, samples: list[Sample]) -> float:
-        return forward_flops(self.model, samples)
+        return self.model.forward_flops(samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -149,7 +158,7 @@ def can_switch_to(student: Student, base: str) -> bool:
     return bool(below and adapters.same_model(below, base) and not adapters.trains_biases(student.model))
 
 
-class AdapterOffTeacher:
+class AdapterOffTeacher(AsLargeAsStudent):
     """The student's base weights with its adapters off; training does not change them.
 
     If `clean` is given, the base must be that model. Otherwise it must be a model that was not trained by this tool."""
@@ -179,9 +188,6 @@ class AdapterOffTeacher:
             )
         self._student = student
 
-    def flops(self, samples: list[Sample]) -> float:
-        return forward_flops(self._student, samples)
-
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
@@ -189,7 +195,7 @@ class AdapterOffTeacher:
             return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
 
 
-class AdapterTeacher:
+class AdapterTeacher(AsLargeAsStudent):
     """Another adapter on the student's own base, loaded beside the student's adapter and frozen."""
 
     def __init__(self, student: Student, reference: str):
@@ -214,9 +220,6 @@ class AdapterTeacher:
         adapters.check_head_unchanged(student.model, reference)
         disable_dropout(student.model)
 
-    def flops(self, samples: list[Sample]) -> float:
-        return forward_flops(self._student, samples)
-
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
         model = self._student.model
@@ -225,14 +228,11 @@ class AdapterTeacher:
             return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
 
 
-class LiveTeacher:
+class LiveTeacher(AsLargeAsStudent):
     """The student's own weights as they are now. They move with every step, so nothing holds the student in place."""
 
     def __init__(self, student: Student):
         self._student = student
-
-    def flops(self, samples: list[Sample]) -> float:
-        return forward_flops(self._student, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -242,7 +242,7 @@ class LiveTeacher:
             return Distribution.from_hidden(self._student.hidden(batch), self._student.head)
 
 
-class EmaTeacher:
+class EmaTeacher(AsLargeAsStudent):
     """The exponential moving average of the student's trained weights; the caller moves it between two steps.
 
     Weights that are not trained, such as those below an adapter, are shared with the student."""
@@ -269,9 +269,6 @@ class EmaTeacher:
         saved = load_file(path)
         for name, average in self._weights().items():
             average.copy_(saved[name])
-
-    def flops(self, samples: list[Sample]) -> float:
-        return forward_flops(self._average, samples)
 
     @torch.no_grad()
     def distribution(self, batch: Batch) -> Distribution:
@@ -331,7 +328,3 @@ def _shared_context(samples: list[Sample]) -> int:
     # The last token of a prompt predicts the first target.
     shared = common_start([(sample.teacher_prompt or [])[:-1] for sample in samples])
     return shared if shared >= SHARED_CONTEXT and len(samples) > 1 else 0
-
-
-def forward_flops(student: Student, samples: list[Sample]) -> float:
-    return 2.0 * student.parameters * sum(len(s.tokens) for s in samples)

@@ -344,7 +344,5 @@ def _score(
         states = torch.cat([states, _read(student, padded, cache)], dim=1)
     targets = torch.tensor([token for c in continuations for token in c], device=student.device)
     used = torch.cat([states[i, : len(c)] for i, c in enumerate(continuations)])
-    scores = token_logprobs(used, student.whole_head, targets).tolist()
-    for c in continuations:
-        yield scores[: len(c)]
-        scores = scores[len(c) :]
+    scores = token_logprobs(used, student.whole_head, targets)
+    yield from (part.tolist() for part in scores.split([len(c) for c in continuations]))

@@ -5,7 +5,7 @@ The checks and fixes at the end make models of different families trainable: dro
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from recovery.models import adapters
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
 from recovery.models.transformers_4 import add_fields_of_transformers_4
-from recovery.samples import Batch
+from recovery.samples import Batch, Sample
 
 FORMAT = 1
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -87,6 +87,10 @@ class Student:
     @property
     def parameters(self) -> int:
         return sum(p.numel() for p in self.causal.parameters())
+
+    def forward_flops(self, samples: Iterable[Sample]) -> float:
+        """The floating-point operations of one pass: 2 × parameters per token."""
+        return 2.0 * self.parameters * sum(len(sample.tokens) for sample in samples)
 
     def trainable(self) -> list[Tensor]:
         return [p for p in self.model.parameters() if p.requires_grad]
