@@ -17,7 +17,7 @@ from recovery.engines.served_model import Probe, ServedModel, identify, prompt_l
 from recovery.engines.servers import Server, Servers
 from recovery.errors import RecoverError
 from recovery.models.students import Student
-from recovery.samples import Batch, Sample
+from recovery.samples import Batch
 from recovery.teachers import AsLargeAsStudent, Compared, Part, TeacherLogprobs
 
 LISTED = 20  # tokens at each target, the one sampled included: what vLLM sends without --max-logprobs

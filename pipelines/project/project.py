@@ -306,7 +306,7 @@ class Project:
         return self.clean.reference if path == self.base else path
 
     def find(self, reference: str, *, known: bool = False, store: bool = True) -> Checkpoint:
-        """Like `resolve`, as it is recorded: the weights may be gone or elsewhere. With `known`, it must be recorded."""
+        """Like `resolve`, as it is recorded: the weights may be gone or elsewhere. With `known`, it must be."""
         checkpoint: Checkpoint | None = None
         match parse_reference(reference):
             case None if known:
