@@ -8,7 +8,7 @@ from torch import Tensor
 from recovery.chunked_loss import at_least_float32
 from recovery.errors import RecoverError
 from recovery.models.adapters import beyond_plain_lora, same_model
-from recovery.models.students import Student, load_causal
+from recovery.models.students import Student, load_causal, load_chat
 
 TOKEN_ROWS = ("embed", "wte", "lm_head")  # in the names of weights that have a row for each token
 
@@ -91,7 +91,11 @@ def _full_weights(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
         raise InterpolationError(
             f"The models {clean} and {student.path} have different shapes. Choose a clean model of the same shape."
         )
-    return [(parameter, _with_rows_of(parameter, theirs[name].detach())) for name, parameter in ours.items()]
+    tokens = load_chat(clean).token_rows
+    return [
+        (parameter, _with_rows_of(parameter, theirs[name].detach(), tokens if has_token_rows(name) else None))
+        for name, parameter in ours.items()
+    ]
 
 
 def has_token_rows(name: str) -> bool:
@@ -105,10 +109,12 @@ def same_but_tokens(name: str, ours: Tensor, theirs: Tensor) -> bool:
     return ours.shape[first:] == theirs.shape[first:]
 
 
-def _with_rows_of(ours: Tensor, theirs: Tensor) -> Tensor:
-    """Their weights; rows of tokens that only one of the two has stay as ours are."""
-    if ours.shape == theirs.shape:
+def _with_rows_of(ours: Tensor, theirs: Tensor, tokens: int | None) -> Tensor:
+    """Their weights. Rows behind their `tokens` stay as ours are: they are untrained padding there, and may be tokens
+    here."""
+    rows = len(ours) if tokens is None else min(len(ours), len(theirs), tokens)
+    if rows == len(ours) == len(theirs):
         return theirs
-    rows, target = min(len(ours), len(theirs)), ours.detach().cpu().clone()
+    target = ours.detach().cpu().clone()
     target[:rows] = theirs[:rows]
     return target

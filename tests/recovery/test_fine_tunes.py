@@ -252,6 +252,24 @@ def test_interpolation_leaves_the_rows_of_added_tokens(base: str, tmp_path: Path
     assert torch.equal(after[:259], load_student(base).causal.get_input_embeddings().weight)
 
 
+@pytest.mark.parametrize("tuned_rows", [272, 262])  # as many as the base has, or those of its own tokens
+def test_rows_of_added_tokens_stay_where_the_base_has_padding(tmp_path: Path, tuned_rows: int) -> None:
+    base = str(save_tiny(tmp_path / "base", padding=13))
+    model, tokenizer = load_causal(base, torch.float32), AutoTokenizer.from_pretrained(base)
+    tokenizer.add_tokens(ADDED)
+    model.resize_token_embeddings(tuned_rows, mean_resizing=False)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.add_(0.5)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "tuned")
+    student = load_student(str(tmp_path / "tuned"))
+    before = student.causal.get_input_embeddings().weight.detach().clone()
+    WeightInterpolation(student, base).move_to(1.0)
+    after = student.causal.get_input_embeddings().weight
+    assert torch.equal(after[259:], before[259:])
+    assert torch.equal(after[:259], load_student(base).causal.get_input_embeddings().weight[:259])
+
+
 def test_files_may_name_weights_otherwise_than_modules(tmp_path: Path) -> None:
     """As Gemma 3 and the first GPT-2 have them."""
     tuned, base = tmp_path / "tuned", tmp_path / "base"
