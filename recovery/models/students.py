@@ -29,6 +29,7 @@ FORMAT = 1
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 PARTIAL = ".partial"  # of what is being written
 HEAD_CHECK_TOKENS = 8
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 # The noise of routers in training, by its exact names: PhiMoE's router_jitter_noise is none, but a threshold.
 NOISE = ("jitter_noise", "input_jitter_noise", "moe_jitter_eps")
 
@@ -463,9 +464,12 @@ def fix_generation_config(causal: Any) -> None:
     from transformers import GenerationConfig
 
     config = causal.generation_config
-    if config is None or _is_valid(config):
+    if config is None or (_is_valid(config) and config.temperature != 0):
         return
-    config.do_sample = True
+    if config.do_sample is False or config.temperature == 0:  # the likeliest token each time
+        config.update(do_sample=False, **dict.fromkeys(SAMPLING))
+    else:
+        config.do_sample = True
     if not _is_valid(config):
         ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
         causal.generation_config = GenerationConfig(**ids)

@@ -134,6 +134,27 @@ def test_a_model_with_an_invalid_generation_config_can_be_saved(
     assert {name: config.get(name) for name in [*ends, *saved]} == ends | saved
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"do_sample": False, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.1, "typical_p": 0.9},
+        {"do_sample": False, "temperature": 0.0},
+        {"do_sample": True, "temperature": 0.0},
+        {"temperature": 0.0, "repetition_penalty": 1.1},
+    ],
+)
+def test_a_model_that_does_not_sample_is_saved_as_one(tmp_path: Path, flags: dict[str, object]) -> None:
+    base = save_tiny(tmp_path / "base")
+    change_json(base / "generation_config.json", **flags)
+    save_student(load_student(str(base)), tmp_path / "saved", {})
+    config = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert config["do_sample"] is False
+    assert config.get("repetition_penalty") == flags.get("repetition_penalty")
+    tokens = torch.tensor([[3, 40, 50]])
+    replies = [load_student(str(tmp_path / "saved")).model.generate(tokens, max_new_tokens=8) for _ in range(2)]
+    assert torch.equal(*replies)
+
+
 @pytest.mark.parametrize(("ends", "turn_ends"), [([2, 60], {2, 60}), (60, {2, 60}), (None, {2})])
 def test_without_a_generation_config_the_config_names_the_ends(
     tmp_path: Path, ends: list[int] | int | None, turn_ends: set[int]
