@@ -343,13 +343,15 @@ def _student(project: Project, request: Request) -> Checkpoint:
 def eval_plan(project: Project, request: Request, start: Checkpoint, student: Checkpoint | None) -> EvalPlan:
     """Without questions of its own, a distillation uses what the last mid-training behind its student was given."""
     questions, passages = store_file(project, request.questions, "questions"), None
-    if questions is None and student is not None:
-        run = next(midtrainings(project, [student]), None)
-        files = (run.inputs.questions, run.inputs.passages) if run else (None, None)
+    run = next(midtrainings(project, [student]), None) if student else None
+    if questions is None and run is not None:
+        files = run.inputs.questions, run.inputs.passages
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in files)
-    past = past_cycles(project, start)
-    # A promoted model that is distilled again has its own cycle behind it: its questions are asked once.
-    earlier = tuple((cycle.cycle, file) for cycle in past if (file := cycle.questions) and file != questions)
+    own, past = run.cycle if run else None, past_cycles(project, start)
+    # A promoted model that is distilled again has its own cycle behind it: its questions are asked once. Those that an
+    # earlier cycle was given too are asked as that one's all the same, or its knowledge would be unguarded.
+    asked = ((cycle.cycle, cycle.questions) for cycle in past)
+    earlier = tuple((number, file) for number, file in asked if file and (number, file) != (own, questions))
     return EvalPlan(
         questions=questions,
         ifeval_data=store_file(project, request.ifeval_data, "ifeval"),

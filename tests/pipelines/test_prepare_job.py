@@ -29,6 +29,7 @@ from recovery.lab import BASE
 from recovery.models.students import load_chat
 from tests.models import change_json, save_tiny
 from tests.pipelines.options import data_of, recover
+from tests.pipelines.project.checkpoints import promoted_cycle
 from tests.stop_contracts import copy_of_base
 
 
@@ -64,6 +65,21 @@ def test_a_distillation_of_a_recovered_model_is_measured_by_what_its_mid_trainin
     promoted = project.reader.checkpoint(parent)
     plan = eval_plan(project, Request("distill"), promoted, promoted)
     assert (plan.questions, plan.earlier_questions) == (questions, ()), "no question is asked twice"
+
+
+def test_a_cycle_with_the_questions_of_an_earlier_one_is_measured_by_them_as_that_one_s_too(tmp_path: Path) -> None:
+    """Else it could lose all that the earlier cycle had taught, and be promoted."""
+    project, file = Project.open(tmp_path), tmp_path / "q.jsonl"
+    file.write_text('{"question": "Who?", "answer": "Ada"}\n')
+    stored = store_file(project, file, "questions")
+    promoted = promoted_cycle(project, stored)
+    plan = eval_plan(project, Request("cycle", questions=file), promoted, None)
+    assert (plan.questions, plan.earlier_questions) == (stored, ((1, stored),))
+    keys = plan.keys("weights", {})
+    assert {"knowledge", "cycle:1"} <= keys.keys()
+    assert keys["knowledge"] != keys["cycle:1"]
+    again = eval_plan(project, Request("distill", questions=file), promoted, promoted)
+    assert (again.questions, again.earlier_questions) == (stored, ())
 
 
 def test_a_model_from_outside_that_was_changed_is_not_resumed_with(tmp_path: Path) -> None:

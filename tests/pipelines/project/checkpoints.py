@@ -12,10 +12,16 @@ from pipelines.project.project import Project, weights_hash
 
 
 def record_checkpoint(
-    project: Project, cycle: int | None, size: int, role: Role = "recovered", parent: int | None = None
+    project: Project,
+    cycle: int | None,
+    size: int,
+    role: Role = "recovered",
+    parent: int | None = None,
+    questions: Path | None = None,
 ) -> int:
     """Record a run and its checkpoint, whose weights are `size` bytes; returns the checkpoint's id."""
-    run = project.tracker.start_run(project.id, "distill", cycle)
+    inputs = RunInputs(questions=str(questions) if questions else None)
+    run = project.tracker.start_run(project.id, "distill", cycle, inputs=inputs)
     folder = project.checkpoint_folder(run)
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(b"x" * size)
@@ -35,13 +41,14 @@ def record_cycle(project: Project, decision: Decision | None = None, role: Role 
     return checkpoint
 
 
-def promoted_cycle(project: Project) -> Checkpoint:
-    """The promoted checkpoint of a cycle whose mid-training read documents."""
+def promoted_cycle(project: Project, questions: Path | None = None, of_distillation: Path | None = None) -> Checkpoint:
+    """The promoted checkpoint of a cycle whose mid-training read documents, and what each stage was given to ask."""
     cycle, number = project.tracker.open_cycle(project.id)
-    run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=RunInputs(corpus="c0ffee"))
+    inputs = RunInputs(corpus="c0ffee", questions=str(questions) if questions else None)
+    run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=inputs)
     clean = project.clean.id
     midtrained = project.tracker.checkpoint(project.id, "midtrained", "m", parent=clean, run=run, cycle=cycle)
-    recovered = record_checkpoint(project, cycle, 1, parent=midtrained)
+    recovered = record_checkpoint(project, cycle, 1, parent=midtrained, questions=of_distillation)
     project.tracker.promote(project.id, cycle, recovered, "promoted", "ada", "it reads well")
     return project.resolve(f"cycle:{number}")
 
