@@ -297,7 +297,8 @@ class Cycle(Stage):
         best = self.known
         if best is None:
             best = best_knowledge(*(k.headline.value for k in in_cycle if k is not None))
-        current, past = earlier_results(after), {past.cycle: past for past in self.past_cycles()}
+        measured = [past for past in self.past_cycles() if past.knowledge is not None]
+        current, past = earlier_results(after), {past.cycle: past for past in measured}
         earlier = {n: self._now_and_then(current[n], past[n]) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
         damaged = [] if before is after else before
@@ -309,7 +310,7 @@ class Cycle(Stage):
         then = self.project.reader.passes(past.evaluation) if past.evaluation is not None else {}
         both = then.keys() & now.passed_by_key().keys()
         if not both or not now.is_pass_rate:
-            return now, past.knowledge
+            return now, past.knowledge or 0.0
         return now.on(both), sum(bool(then[key]) for key in both) / len(both)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -350,15 +351,21 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     own, past = run.cycle if run else None, past_cycles(project, start)
     # A promoted model that is distilled again has its own cycle behind it: its questions are asked once. Those that an
     # earlier cycle was given too are asked as that one's all the same, or its knowledge would be unguarded.
-    asked = ((cycle.cycle, cycle.questions) for cycle in past)
-    earlier = tuple((number, file) for number, file in asked if file and (number, file) != (own, questions))
+    asked = [cycle for cycle in past if cycle.questions and (cycle.cycle, cycle.questions) != (own, questions)]
+    for cycle in asked:
+        if cycle.knowledge is None and (end := project.reader.checkpoint(cycle.checkpoint)):
+            command = f"recover eval {end.reference} --suite knowledge --questions {shlex.quote(str(cycle.questions))}"
+            log.warning(
+                f"{end.reference}, which cycle {cycle.cycle} ended with, was never measured by that cycle's questions, "
+                f"so the gate does not guard what it taught. Measure it with `{command}`"
+            )
     return EvalPlan(
         questions=questions,
         ifeval_data=store_file(project, request.ifeval_data, "ifeval"),
         passages=passages,
         limit=request.limit,
         secondary_limit=request.secondary_limit,
-        earlier_questions=earlier,
+        earlier_questions=tuple((cycle.cycle, cycle.questions) for cycle in asked if cycle.questions),
     )
 
 

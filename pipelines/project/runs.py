@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from db import RecordError
+from db.headline_scores import PROBE, headline
 from db.tables import Checkpoint, Cycle, Run, RunInputs, RunKind
 from pipelines.log import duration
 from pipelines.project.locations import relocate
@@ -149,7 +150,7 @@ class PastCycle:
     checkpoint: int  # id of the one it ended with
     corpus: str  # hash
     questions: Path | None
-    knowledge: float  # score of that checkpoint
+    knowledge: float | None  # score of that checkpoint; None where it was not measured by these questions
     evaluation: int | None = None  # id of the evaluation that has its items
 
 
@@ -175,8 +176,31 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
             continue
         end = cycle.recovered.checkpoint_id if cycle.recovered.checkpoint_id in distilled else distilled[-1]
         questions = relocate(project.home, Path(inputs.questions)) if inputs.questions else None
-        knowledge = stages[end].scores.get("knowledge") or cycle.recovered.scores.get("knowledge")
-        score = (knowledge.value if knowledge else None) or 0.0  # 0 if only bits per byte were measured
-        evaluation = knowledge.evaluation if knowledge else None
+        promoted = cycle.recovered
+        if questions:
+            ends = filter(None, (end, promoted.checkpoint_id))
+            score, evaluation = next(filter(None, (_by_questions(project, id, questions) for id in ends)), (None, None))
+        else:
+            knowledge = stages[end].scores.get("knowledge") or promoted.scores.get("knowledge")
+            score = (knowledge.value if knowledge else None) or 0.0  # 0 if only bits per byte were measured
+            evaluation = knowledge.evaluation if knowledge else None
         past.append(PastCycle(cycle.number, end, inputs.corpus, questions, score, evaluation))
     return past
+
+
+def _by_questions(project: Project, checkpoint: int, questions: Path) -> tuple[float, int] | None:
+    """The score of a checkpoint by the questions of this file, and the evaluation; of several that of the most."""
+    from evals.measurement_keys import data_hash  # imports numpy, which most commands do without
+    from evals.results import item_key
+
+    content = item_key(data_hash(questions)) if questions.is_file() else None
+    measured = [
+        (score.n, evaluation.id, score.value)
+        for evaluation in project.reader.evaluations(checkpoint)
+        if content and evaluation.suite == "knowledge" and evaluation.content == content
+        if (score := headline(evaluation)) and score.value is not None and evaluation.settings.get("part") != PROBE
+    ]
+    if not measured:
+        return None
+    _, evaluation, score = max(measured)
+    return score, evaluation

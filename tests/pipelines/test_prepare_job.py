@@ -67,13 +67,17 @@ def test_a_distillation_of_a_recovered_model_is_measured_by_what_its_mid_trainin
     assert (plan.questions, plan.earlier_questions) == (questions, ()), "no question is asked twice"
 
 
-def test_a_cycle_with_the_questions_of_an_earlier_one_is_measured_by_them_as_that_one_s_too(tmp_path: Path) -> None:
+def test_a_cycle_with_the_questions_of_an_earlier_one_is_measured_by_them_as_that_one_s_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Else it could lose all that the earlier cycle had taught, and be promoted."""
     project, file = Project.open(tmp_path), tmp_path / "q.jsonl"
     file.write_text('{"question": "Who?", "answer": "Ada"}\n')
     stored = store_file(project, file, "questions")
     promoted = promoted_cycle(project, stored)
-    plan = eval_plan(project, Request("cycle", questions=file), promoted, None)
+    with caplog.at_level("WARNING"):
+        plan = eval_plan(project, Request("cycle", questions=file), promoted, None)
+    assert f"the gate does not guard what it taught. Measure it with `recover eval {promoted.reference} " in caplog.text
     assert (plan.questions, plan.earlier_questions) == (stored, ((1, stored),))
     keys = plan.keys("weights", {})
     assert {"knowledge", "cycle:1"} <= keys.keys()

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -6,6 +7,7 @@ from db.next_attempt import Attempt, advise
 from db.tables import RunInputs
 from db.verdict_lines import measure_lines
 from evals.results import Result
+from evals.suites.suite_measurement import of_file
 from pipelines.cycle import Answer, Cycle
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.evaluation.printed_tables import verdict_table
@@ -24,7 +26,7 @@ from pipelines.project.runs import PastCycle
 from pipelines.settings.schema import Distill, Gate, Settings
 from recovery.errors import RecoverError
 from tests.evals.fakes import graded, result
-from tests.pipelines.project.checkpoints import record_checkpoint
+from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
 
 def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
@@ -266,6 +268,18 @@ def test_knowledge_of_an_earlier_cycle_is_compared_on_questions_asked_both_times
     now, then = Cycle(project, Job("distill", Settings()))._now_and_then(result(asked_now, "cycle:1", "earlier"), past)
     assert (now.headline.value, now.headline.n, then) == (0.75, 80, 0.75)
     assert judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(earlier={1: (now, then)})).passed
+
+
+def test_what_an_earlier_cycle_knew_is_not_judged_by_other_questions(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answer": "Ada"}')
+    promoted = promoted_cycle(project, tmp_path / "q.jsonl")
+    now = result([False] * 60, "cycle:1", "earlier")
+    cycle = Cycle(project, Job("cycle", Settings(), start=promoted.id))
+    foreign = result([True] * 60, "closed_book", "knowledge")
+    store_results(project, promoted, None, "key", [foreign])
+    assert cycle._others([], [now], [now]).earlier == {}
+    store_results(project, promoted, None, "own", of_file(tmp_path / "q.jsonl", [foreign]))
+    assert cycle._others([], [now], [now]).earlier == {1: (now, 1.0)}
 
 
 def knew(passes: list[bool], task: str) -> Result:

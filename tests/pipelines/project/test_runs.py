@@ -1,5 +1,9 @@
+import json
+from pathlib import Path
+
 import pytest
 
+from evals.suites.suite_measurement import of_file
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
 from pipelines.project.runs import past_cycles, recorded_run
@@ -51,3 +55,18 @@ def test_a_cycle_counts_whichever_checkpoint_was_distilled_from_its_mid_trained_
     (past,) = past_cycles(project, project.reader.checkpoint(unmeasured))
     assert (past.checkpoint, past.knowledge) == (unmeasured, 0.5), "what the cycle's own end knew is to be kept"
     assert past_cycles(project, project.reader.checkpoint(first.parent_id)) == []
+
+
+def test_only_a_measurement_by_a_cycle_s_own_questions_says_what_it_knew(project: Project, tmp_path: Path) -> None:
+    """Any other is of what the gate does not ask."""
+    own, other = tmp_path / "own.jsonl", tmp_path / "other.jsonl"
+    for file in (own, other):
+        file.write_text(json.dumps({"question": f"Who is {file.stem}?", "answer": "Ada"}))
+    checkpoint = promoted_cycle(project, own)
+    known = []
+    for file, passed in ((other, [True]), (own, [True, True, False]), (other, [True]), (own, [False])):
+        answers = of_file(file, [result(passed, "closed_book", "knowledge")])
+        store_results(project, checkpoint, None, f"key {len(known)}", answers)
+        (past,) = past_cycles(project, checkpoint)
+        known.append(past.knowledge)
+    assert known == [None, *[pytest.approx(2 / 3)] * 3]
