@@ -158,7 +158,7 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
     """The promoted cycles whose mid-trained checkpoints a checkpoint was made from, oldest first.
 
     A cycle ends with the checkpoint that stands for it; where another one was distilled from the mid-trained one, with
-    that."""
+    that. Its questions are those of that distillation, else of its mid-training."""
     lineage = project.reader.lineage(checkpoint.id)
     ids = [ancestor.id for ancestor in lineage]
     runs = {run.id: run for run in project.reader.runs(project.id)}
@@ -175,7 +175,9 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
         if inputs.corpus is None or not distilled:
             continue
         end = cycle.recovered.checkpoint_id if cycle.recovered.checkpoint_id in distilled else distilled[-1]
-        questions = relocate(project.home, Path(inputs.questions)) if inputs.questions else None
+        distillation = runs.get(next(c.run_id for c in lineage if c.id == end) or 0)
+        file = (distillation.inputs.questions if distillation else None) or inputs.questions
+        questions = relocate(project.home, Path(file)) if file else None
         promoted = cycle.recovered
         if questions:
             ends = filter(None, (end, promoted.checkpoint_id))
@@ -202,5 +204,5 @@ def _by_questions(project: Project, checkpoint: int, questions: Path) -> tuple[f
     ]
     if not measured:
         return None
-    _, evaluation, score = max(measured)
-    return score, evaluation
+    _, id, known = max(measured)
+    return known, id

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from db.tables import Checkpoint, RunInputs
+from db.tables import Checkpoint
 from evals.subject import Subject
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import midtrainings
@@ -65,11 +65,10 @@ def distill(
     teacher: Teacher | None = None
     if steps and chosen.scores_with_teacher:
         teacher = teachers.load(student, bf16=stage.settings.bf16)
-    inputs = RunInputs(job=stage.job.id, stage="recovered", teacher=str(teachers), lift=lift)
     is_rejected = stage.job.eval_plan.probe_all or is_of_rejected_cycle(stage.project, start)
     has_rollouts = steps > 0 and chosen.on_policy_fraction > 0
     with (
-        stage.recorded_run("distill", steps, inputs) as run,
+        stage.recorded_run("distill", steps, stage.distillation_inputs(teachers, lift)) as run,
         # An engine that generates nothing should take no memory.
         open_engine(student, stage.settings.engine if has_rollouts or probe else "transformers") as engine,
         open_writer(chosen, teachers, student) as writer,

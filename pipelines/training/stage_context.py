@@ -229,6 +229,11 @@ class Stage:
         files: dict[str, Any] = {name: str(file.resolve()) for name, file in named.items() if file}
         return RunInputs(job=self.job.id, stage="midtrained", corpus=self.job.content, **files, **of_recipe)
 
+    def distillation_inputs(self, teachers: Teachers, lift: dict[str, Any] | None = None) -> RunInputs:
+        questions = self.job.eval_plan.questions  # which later cycles are asked
+        asked = str(questions.resolve()) if questions else None
+        return RunInputs(job=self.job.id, stage="recovered", questions=asked, teacher=str(teachers), lift=lift)
+
     def recorded_run(
         self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs
     ) -> AbstractContextManager[int]:

@@ -70,3 +70,11 @@ def test_only_a_measurement_by_a_cycle_s_own_questions_says_what_it_knew(project
         (past,) = past_cycles(project, checkpoint)
         known.append(past.knowledge)
     assert known == [None, *[pytest.approx(2 / 3)] * 3]
+
+
+def test_the_questions_of_a_cycle_are_those_of_its_distillation_if_that_was_given_any(
+    project: Project, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    checkpoints = [promoted_cycle(project, *files) for files in ((None, second), (first, second), (first, None))]
+    assert [past_cycles(project, end)[0].questions for end in checkpoints] == [second, second, first]

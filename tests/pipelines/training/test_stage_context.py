@@ -130,6 +130,13 @@ def test_a_question_is_recognised_in_a_conversation_and_beside_a_system_prompt(
     assert [prompt.row[1] for prompt in stage.prompts([of_a_suite])] == rows[6:]
 
 
+def test_a_distillation_records_the_questions_that_later_cycles_are_asked(project: Project, tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    stage = Stage(project, Job("distill", Settings(), EvalPlan(questions=questions), id="ab"))
+    inputs = stage.distillation_inputs(Teachers(project.clean))
+    assert (inputs.job, inputs.stage, inputs.questions) == ("ab", "recovered", str(questions))
+
+
 def test_items_of_probes_are_not_trained_on_either(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
