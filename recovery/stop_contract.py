@@ -178,7 +178,7 @@ def measured_fault(
     replies of the base are too long to show an end."""
     if file_faults(files, base_files):
         return None
-    enough = UNLEARNED * (1.0 if base is None else base.finished)
+    enough = UNLEARNED if base is None else max(UNLEARNED * base.finished, base.ended_by_other / UNLEARNED)
     if model.other is not None and model.ended_by_other > enough and not _has_new_end(files, base_files):
         ends = f"{model.ended_by_other:.2f} of its replies end with {files.name(model.other)}"
         what = f"{ends}, at which the generation config does not stop, so replies run on"

@@ -95,6 +95,15 @@ def test_replies_that_never_end_are_a_fault_unless_those_of_the_base_are_as_long
     assert measured_fault(never, files, never, files) is None
 
 
+def test_another_end_is_no_fault_where_the_base_has_it_as_often() -> None:
+    files = StopFiles.of(str(BASE))
+    base = ReplyEnds(24, 256, finished=0.3, repetition=0.1, other=SEPARATOR, ended_by_other=0.4)
+    assert measured_fault(base, files, base, files) is None
+    assert measured_fault(replace(base, ended_by_other=0.5), files, base, files) is None
+    more = replace(base, finished=0.1, ended_by_other=0.9)
+    assert "0.90 of its replies end with" in measured_fault(more, files, base, files).what
+
+
 def test_a_model_that_ends_its_replies_with_its_own_token_need_not_end_those_of_the_base() -> None:
     base_files, base = StopFiles.of(str(BASE)), ReplyEnds(24, 256, finished=0.8, repetition=0.1, probability=0.9)
     files = replace(base_files, template=SEPARATOR, generation=(END, SEPARATOR))
