@@ -216,7 +216,7 @@ class AdapterTeacher(AsLargeAsStudent):
                 "it. Load the teacher from its checkpoint."
             )
         with adapters.preserve_adapter_state(student.model), adapters.loading(reference, base):
-            student.model.load_adapter(reference, self._name, is_trainable=False, use_safetensors=True)
+            adapters.load_beside(student.model, reference, self._name, trainable=False)
         adapters.check_head_unchanged(student.model, reference)
         disable_dropout(student.model)
 

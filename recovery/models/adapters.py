@@ -19,6 +19,8 @@ from recovery.lab import installed_base_path
 LOADED = "default"  # peft's name for the student's adapter
 WEIGHTS = "adapter_model.safetensors"
 CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # values of peft's init_lora_weights
+# In the config of an adapter: what it does then is no fixed change of its base's layers.
+UNSUPPORTED = {"alora_invocation_tokens": "activated LoRA", "layer_replication": "layer replication"}
 # Families with state-space layers, whose kernels read some weights directly: peft refuses adapters there.
 WITHOUT_PROJECTIONS = ("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h")
 
@@ -61,8 +63,20 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     check_weights(folder)
     with loading(folder, base):
         model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
+        load_beside(model, folder, LOADED, trainable=trainable)  # once more: it tells what from_pretrained does not
     check_head_unchanged(model, folder)
     return _record_base(base, model)
+
+
+def load_beside(model: Any, folder: str, name: str, *, trainable: bool) -> None:
+    """Load an adapter into a model that has one, and raise if the file holds weights that no layer takes."""
+    result = model.load_adapter(folder, name, is_trainable=trainable, use_safetensors=True)
+    if unused := sorted(result.unexpected_keys):
+        raise RecoverError(
+            f"No layer takes the weights {unused[0]} of the adapter in {folder} ({len(unused)} such in all). Merge it "
+            "into its base with the versions of transformers and peft that it was trained with, and use the merged "
+            "model instead."
+        )
 
 
 def changed_base(config: Any) -> str:
@@ -104,17 +118,29 @@ def loading(folder: str, base: str) -> Iterator[None]:
 
 
 def check_weights(folder: str | Path) -> None:
-    """Refuse an adapter that runs code as it is loaded, or changes the weights below it."""
+    """Refuse an adapter that runs code as it is loaded, changes the weights below it, or is of no supported kind."""
     if not (Path(folder) / WEIGHTS).is_file():
         raise RecoverError(
             f"The adapter {folder} has no {WEIGHTS}. Pickled weights are not loaded because they can run code: save it "
             "with peft's save_pretrained."
         )
-    if how := changed_base(SimpleNamespace(**read_json(Path(folder) / "adapter_config.json"))):
+    config = read_json(Path(folder) / "adapter_config.json")
+    if config.get("peft_type") == "POLY":
+        raise _not_supported(folder, "Poly")
+    if kind := next((kind for field, kind in UNSUPPORTED.items() if config.get(field) is not None), ""):
+        raise _not_supported(folder, kind)
+    if how := changed_base(SimpleNamespace(**config)):
         raise RecoverError(
             f"The adapter in {folder} was begun with {how}, which changes the weights below it, so switching it off "
             "would not restore its base. Merge it into its base with peft's merge_and_unload, and use the merged model."
         )
+
+
+def _not_supported(folder: str | Path, kind: str) -> RecoverError:
+    return RecoverError(
+        f"The adapter in {folder} uses {kind}, which is not supported. Name a plain LoRA adapter, or a model of full "
+        "weights."
+    )
 
 
 def rank(model: Any) -> int:

@@ -260,6 +260,32 @@ def test_an_adapter_teacher_that_cannot_share_the_base_leaves_it_as_it_is(
     assert torch.equal(logits(student), before)
 
 
+def test_weights_that_no_layer_takes_are_refused(base: str, first: Path) -> None:
+    """As those of single experts, where a model has all of a layer in one tensor."""
+    weights = load_file(first / WEIGHTS)
+    unused = {
+        name.replace("down_proj", "experts.0.w1"): w.clone() for name, w in weights.items() if "down_proj" in name
+    }
+    save_file(weights | unused, first / WEIGHTS, {"format": "pt"})
+    for load in (load_student, lambda folder: AdapterTeacher(load_student(base, adapter=HIGH), folder)):
+        with pytest.raises(RecoverError, match=rf"^No layer takes the weights .*experts.* \({len(unused)} such in all"):
+            load(str(first))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"alora_invocation_tokens": [1, 2]}, "activated LoRA"),
+        ({"layer_replication": [[0, 2], [1, 2]]}, "layer replication"),
+        ({"peft_type": "POLY"}, "Poly"),
+    ],
+)
+def test_adapters_of_kinds_that_are_not_supported_are_named(first: Path, options: dict[str, Any], kind: str) -> None:
+    change_json(first / "adapter_config.json", **options)
+    with pytest.raises(RecoverError, match=f"uses {kind}, which is not supported"):
+        load_student(str(first))
+
+
 def test_an_adapter_teacher_has_no_dropout(base: str, first: Path) -> None:
     change_json(first / "adapter_config.json", lora_dropout=0.5)
     student = load_student(base, adapter=HIGH)
