@@ -230,10 +230,25 @@ def _generation_config(reference: str) -> Any:
     from transformers import GenerationConfig
 
     name, revision = name_and_revision(_folder_with(reference, "generation_config.json"))
+    _check_generation_config(Path(name) / "generation_config.json")
     try:
         return GenerationConfig.from_pretrained(name, revision=revision)
     except (OSError, ValueError):  # older models define their EOS in the tokenizer only
         return None
+
+
+def _check_generation_config(file: Path) -> None:
+    """Raise if it is broken: transformers takes it for missing, and replies would not end where it says."""
+    try:
+        ends = json.loads(file.read_bytes()).get("eos_token_id") if file.is_file() else None
+        if all(type(id) is int for id in (ends if isinstance(ends, list) else [ends] if ends is not None else [])):
+            return
+    except (ValueError, AttributeError):
+        pass
+    raise RecoverError(
+        f"The file {file} is not valid: it must be a JSON object, with a number or a list of numbers as eos_token_id. "
+        "Fix or delete it."
+    )
 
 
 def _folder_with(reference: str, file: str) -> str:
@@ -253,6 +268,7 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
             "Convert the model with transformers' save_pretrained first."
         )
     refuse_quantised(reference)
+    _check_generation_config(local / "generation_config.json")
     if (local / INDEX).is_file() and not (local / SINGLE).is_file():
         shards_of(local / INDEX)  # raises if it is broken
     # Gemma 2 caps the scores of its attention, which torch's own attention cannot do.

@@ -11,7 +11,14 @@ from huggingface_hub import errors as hub
 from transformers import GenerationConfig
 
 from recovery.errors import RecoverError, hub_problem
-from recovery.models.students import checkpoint_metadata, load_chat, load_student, parameters_of, save_student
+from recovery.models.students import (
+    checkpoint_metadata,
+    generation_ends,
+    load_chat,
+    load_student,
+    parameters_of,
+    save_student,
+)
 from tests.full_disk import full_disk
 from tests.models import change_json, save_tiny, tiny_student, tiny_tokenizer
 
@@ -153,6 +160,15 @@ def test_a_model_that_does_not_sample_is_saved_as_one(tmp_path: Path, flags: dic
     tokens = torch.tensor([[3, 40, 50]])
     replies = [load_student(str(tmp_path / "saved")).model.generate(tokens, max_new_tokens=8) for _ in range(2)]
     assert torch.equal(*replies)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"eos_token_id": "<|im_end|>"}', '{"eos_token_id": [2, "3"]}'])
+def test_a_broken_generation_config_is_named(tmp_path: Path, text: str) -> None:
+    file = save_tiny(tmp_path) / "generation_config.json"
+    file.write_text(text)
+    for load in (load_chat, load_student, generation_ends):
+        with pytest.raises(RecoverError, match=rf"^The file {file} is not valid: .* Fix or delete it\.$"):
+            load(str(tmp_path))
 
 
 @pytest.mark.parametrize(("ends", "turn_ends"), [([2, 60], {2, 60}), (60, {2, 60}), (None, {2})])
