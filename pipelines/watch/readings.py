@@ -6,18 +6,21 @@ of all is taken at once. Since the KL of such a training grows by a factor at ea
 where it will be soon.
 """
 
+import copy
 import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from inspect import ismethod
 from random import Random
 from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from evals.results import Item
 from evals.stats.paired_comparison import PairedTest, paired_test
@@ -208,9 +211,11 @@ def _cross_entropy(clean: Tensor, now: Tensor) -> float:
 def training_rows(dataloader: Any, count: int) -> list[Sample]:
     """Some rows of the trainer's own data, as its collator makes them; none where they have no token ids."""
     try:
-        data = dataloader.dataset
+        data, collate = dataloader.dataset, _copy_of(dataloader.collate_fn)
+        if isinstance(data, IterableDataset):  # which may tell how many rows it has
+            return []
         chosen = Random(0).sample(range(len(data)), min(count, len(data)))
-        batches = [dataloader.collate_fn([data[i]]) for i in chosen]  # together they may become one long row
+        batches = [collate([data[i]]) for i in chosen]  # together they may become one long row
     except (AttributeError, TypeError, KeyError, ValueError):
         return []  # a stream, or rows that only the trainer itself can collate
     samples = []
@@ -223,6 +228,15 @@ def training_rows(dataloader: Any, count: int) -> list[Sample]:
                 ids = tokens[mask.bool()].tolist()
                 samples.append(Sample.behind(ids[:1], ids[1:]))
     return [s for s in samples if s.tokens]
+
+
+def _copy_of(collator: Any) -> Any:
+    """So that no random numbers of its own are used up. A model that it holds is not copied."""
+    if ismethod(collator):  # of something larger
+        return collator
+    holders = (collator, getattr(collator, "data_collator", None))
+    parts = [part for holder in holders for part in getattr(holder, "__dict__", {}).values()]
+    return copy.deepcopy(collator, {id(part): part for part in parts if isinstance(part, torch.nn.Module)})
 
 
 def beginning(sample: Sample) -> Sample:

@@ -1,4 +1,5 @@
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from torch.utils.data import IterableDataset
 from transformers import (
     AutoModelForCausalLM,
     DataCollatorForLanguageModeling,
@@ -140,6 +142,33 @@ def test_rows_are_as_long_as_they_are_where_the_collator_joins_them() -> None:
     rows = [{"input_ids": [1] * length, "labels": [1] * length} for length in (3, 5, 7)]
     joined = SimpleNamespace(dataset=rows, collate_fn=DataCollatorWithFlattening())
     assert sorted(len(row.tokens) for row in readings.training_rows(joined, 3)) == [3, 5, 7]
+
+
+def test_a_stream_that_tells_its_length_has_no_rows_to_read() -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter([])
+
+        def __len__(self) -> int:
+            return 4
+
+    assert readings.training_rows(SimpleNamespace(dataset=Stream(), collate_fn=list), 2) == []
+
+
+def test_the_random_numbers_of_the_collator_are_left_as_they_were() -> None:
+    class Collator:
+        def __init__(self) -> None:
+            self.random, self.model = Random(0), torch.nn.Linear(1, 1)
+            self.models = {id(self.model)}
+
+        def __call__(self, rows: list[Any]) -> dict[str, Any]:
+            assert id(self.model) in self.models, "a model is not copied"
+            return {"input_ids": torch.tensor([[self.random.randrange(9) for _ in range(4)]])}
+
+    collator = Collator()
+    before = collator.random.getstate()
+    assert len(readings.training_rows(SimpleNamespace(dataset=[0] * 3, collate_fn=collator), 2)) == 2
+    assert collator.random.getstate() == before
 
 
 def test_all_random_states_are_left_as_they_were() -> None:
