@@ -120,15 +120,8 @@ class Project:
                 )
             project.base = recorded
             project.base_is_default = recorded == str(LAB_BASE)
-        elif project.name_file.is_file() and any(
-            next((project.home / folder).glob("*"), None) for folder in ("checkpoints", "progress", "jobs")
-        ):
-            raise RecoverError(
-                f"The record in {project.database_label} does not contain the project in {project.root}. Name the "
-                "record that the project was created with (RECOVER_DB, or db in recover.toml). If it is lost, start a "
-                f"new project in another folder; the checkpoints in {project.home / 'checkpoints'} can serve there as "
-                "--base or --student."
-            )
+        elif any(next((project.home / folder).glob("*"), None) for folder in ("checkpoints", "progress", "jobs")):
+            raise RecoverError(project._not_in_record())
         return project
 
     @classmethod
@@ -208,8 +201,31 @@ class Project:
     @property
     def row(self) -> ProjectRow | None:
         """The project's entry in the record; None as long as it is not created. Creates no file."""
-        has_record = self.is_shared or Path(str(parse_url(self.database).database)).is_file()
-        return self.reader.project(self.name) if has_record else None
+        return self.reader.project(self.name) if self._has_record else None
+
+    @property
+    def _has_record(self) -> bool:
+        return self.is_shared or Path(str(parse_url(self.database).database)).is_file()
+
+    def _not_in_record(self) -> str:
+        """What to do where the folder has the work of a project that the record does not name."""
+        if self.name_file.is_file():
+            found = (
+                f"The record in {self.database_label} does not contain the project in {self.root}. Name the record "
+                "that the project was created with (RECOVER_DB, or db in recover.toml)."
+            )
+        else:
+            projects = self.reader.projects() if self._has_record else []
+            name = next((project.name for project in projects if project.root == str(self.root)), "")
+            called = f" ({name})" if name else ""
+            found = (
+                f"{self.name_file} is gone, so the project in {self.root} is not found in its record: write the name "
+                f"that it has in {self.database_label}{called} into that file."
+            )
+        return (
+            f"{found} If the record is lost, start a new project in another folder; the checkpoints in "
+            f"{self.home / 'checkpoints'} can serve there as --base or --student."
+        )
 
     @cached_property
     def id(self) -> int:

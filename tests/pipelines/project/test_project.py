@@ -153,6 +153,19 @@ def test_a_record_without_the_project_is_rejected(tmp_path: Path, monkeypatch: p
     assert (ran.exit_code, "RECOVER_DB" in ran.stderr, weights.is_dir()) == (1, True, True)
 
 
+def test_a_project_whose_name_is_gone_is_not_created_anew(tmp_path: Path) -> None:
+    """`recover gc` of the new one would delete all checkpoints."""
+    project = Project.open(tmp_path)
+    record_cycle(project)
+    project.tracker.close()
+    project.name_file.unlink()
+    refused = recover("init", "--project", tmp_path)
+    assert refused.exit_code == 1
+    assert f"write the name that it has in {project.database_label} ({project.name}) into that file" in refused.stderr
+    project.name_file.write_text(project.name)
+    assert Project.open(tmp_path).id == project.id
+
+
 def test_init_hides_no_record_behind_another(tmp_path: Path) -> None:
     _ = Project.open(tmp_path).id
     refused = recover("init", "--project", tmp_path, "--db", "another.db")
