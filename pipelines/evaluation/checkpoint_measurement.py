@@ -218,7 +218,7 @@ def _method(result: Result | Evaluation) -> tuple[Any, ...]:
     The examples in the prompts of an lm-eval task depend on the part of its items that is asked."""
     which = (KEY, COST, "limit", "block", "of") + ("part",) * (result.data not in ("lm-eval", "local"))
     settings = {name: value for name, value in result.settings.items() if name not in which}
-    return result.suite, result.task, result.data, settings
+    return result.suite, result.task, settings.get("content") or result.data, settings
 
 
 def _size(e: Evaluation) -> tuple[int, int]:

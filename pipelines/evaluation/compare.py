@@ -155,7 +155,8 @@ def _share_items(*results: Result) -> bool:
 
 
 def _task_id(result: Result) -> tuple[str, str, str]:
-    return result.suite, result.task, result.data
+    """By the content of its file, where it has one: the file may be renamed."""
+    return result.suite, result.task, result.settings.get("content") or result.data
 
 
 def _mean(values: Sequence[float]) -> float | None:

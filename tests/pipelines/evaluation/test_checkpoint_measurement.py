@@ -19,6 +19,7 @@ from pipelines.evaluation.checkpoint_measurement import (
     comparable_results,
     is_measured,
     measure_checkpoint,
+    store_results,
 )
 from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
@@ -276,6 +277,10 @@ def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -
     assert comparison.pair.n == 20
     [comparable] = comparable_results(project, project.clean, [few])
     assert comparable.items == whole.items
+    of_file = replace(few, data="before.jsonl", settings=few.settings | {"content": "ab"})
+    store_results(project, project.clean, None, "key", [of_file])
+    [renamed] = comparable_results(project, project.clean, [replace(of_file, data="after.jsonl")])
+    assert renamed.items == few.items
     of_another_file = replace(few, settings=few.settings | {"content": "the file has changed"})
     assert comparable_results(project, project.clean, [of_another_file]) == []
 

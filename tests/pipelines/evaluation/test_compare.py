@@ -21,6 +21,14 @@ def test_only_tasks_that_both_were_measured_on_are_compared() -> None:
     assert "may be chance" in compare_results(one, one)[0].lines()[0]
 
 
+def test_a_file_under_another_name_has_the_same_questions() -> None:
+    one = replace(result([True, False]), data="a.jsonl", settings={"content": "ab"})
+    renamed, other = replace(one, data="b.jsonl"), replace(one, settings={"content": "cd"})
+    (comparison,) = compare_results([one], [renamed], [renamed])
+    assert (comparison.pair.n, comparison.clean) == (2, 0.5)
+    assert compare_results([one], [other]) == []
+
+
 def test_forgetting_and_the_recovered_share_are_relative_to_the_clean_model() -> None:
     clean, damaged = result([True] * 36 + [False] * 4), result([True] * 16 + [False] * 24)
     recovered = result([True] * 31 + [False] * 9)
