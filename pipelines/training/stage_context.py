@@ -323,7 +323,14 @@ class Stage:
         return load_snapshots(self.project.home, dict.fromkeys(filter(None, hashes)))
 
     def earlier_corpora(self) -> list[CorpusSnapshot]:
-        return load_snapshots(self.project.home, [past.corpus for past in self.past_cycles()])
+        past = self.past_cycles()
+        found = load_snapshots(self.project.home, [cycle.corpus for cycle in past])
+        if gone := len(past) - len(found):
+            log.warning(
+                f"Of {gone} of {len(past)} earlier cycles no documents are stored, so theirs are not read again. Set "
+                "keep_documents = true to keep those of later cycles"
+            )
+        return found
 
     def past_cycles(self) -> list[PastCycle]:
         start = self.project.reader.checkpoint(self.job.start) if self.job.start else None  # its weights are not read

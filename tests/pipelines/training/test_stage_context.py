@@ -9,7 +9,7 @@ import torch
 from db.tables import Checkpoint
 from evals.results import Result
 from pipelines.cycle import Cycle
-from pipelines.documents.corpus import CorpusSnapshot
+from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job
 from pipelines.project.project import Project
@@ -26,6 +26,7 @@ from recovery.samples import Batch, Sample
 from recovery.server_teacher import ServerTeacher
 from recovery.states import Prompt
 from recovery.teachers import AdapterOffTeacher, AdapterTeacher, FrozenTeacher, RouterTeacher, Teacher
+from tests.chats import write_jsonl
 from tests.evals.fakes import result
 from tests.models import save_tiny
 from tests.pipelines.project.checkpoints import promoted_cycle
@@ -135,6 +136,18 @@ def test_a_distillation_records_the_questions_that_later_cycles_are_asked(projec
     stage = Stage(project, Job("distill", Settings(), EvalPlan(questions=questions), id="ab"))
     inputs = stage.distillation_inputs(Teachers(project.clean))
     assert (inputs.job, inputs.stage, inputs.questions) == ("ab", "recovered", str(questions))
+
+
+def test_documents_of_earlier_cycles_that_are_gone_are_told(project: Project, caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(project, Job("cycle", Settings(), start=promoted_cycle(project).id))
+    assert stage.earlier_corpora() == []
+    assert "Of 1 of 1 earlier cycles no documents are stored" in caplog.text
+    caplog.clear()
+    file = snapshot_file(project.home, "c0ffee")
+    file.parent.mkdir(exist_ok=True)
+    write_jsonl(file, [{"text": "The ship sails."}])
+    assert len(stage.earlier_corpora()) == 1
+    assert not caplog.text
 
 
 def test_items_of_probes_are_not_trained_on_either(
