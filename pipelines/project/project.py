@@ -370,7 +370,8 @@ class Project:
         raise RecoverError(f"The weights of {checkpoint.reference} are gone from {folder}. {todo}.")
 
     def verify(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Like `locate`; also raises RecoverError if the weights differ from the recorded hash."""
+        """Like `locate`; also raises RecoverError if the weights, or those of the project's base below an adapter,
+        differ from the recorded hash."""
         checkpoint = self.locate(checkpoint)
         if checkpoint.hash is None:
             return checkpoint
@@ -383,6 +384,11 @@ class Project:
                 f"The weights in {folder} are not those recorded for {checkpoint.reference} (another hash). The file "
                 "was changed or damaged. Restore it, or continue from another checkpoint."
             )
+        if checkpoint.kind == "adapter":
+            from recovery.models.adapters import base_of, same_model  # imports torch, which takes a second
+
+            if (below := base_of(checkpoint.path)) and same_model(below, self.base):
+                _ = self.base_weights_id
         return checkpoint
 
 

@@ -173,6 +173,22 @@ def test_init_hides_no_record_behind_another(tmp_path: Path) -> None:
     assert not (tmp_path / "recover.toml").exists()
 
 
+def test_an_adapter_on_a_base_whose_weights_changed_is_rejected(tmp_path: Path) -> None:
+    model, adapter = tmp_path / "model", tmp_path / "project" / ".recover" / "checkpoints" / "run-0001"
+    for folder in (model, adapter):
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"weights")
+    project = Project(tmp_path / "project", str(model), base_is_default=False)
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(model)}))
+    weights = weights_hash(adapter)
+    id = project.tracker.checkpoint(project.id, "recovered", adapter, "adapter", parent=project.clean.id, hash=weights)
+    checkpoint = project.reader.checkpoint(id)
+    assert project.verify(checkpoint).path == str(adapter)
+    (model / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(RecoverError, match="not those that this project was created with"):
+        Project.open(tmp_path / "project").verify(checkpoint)
+
+
 @pytest.mark.parametrize("path", ["record.db", "sqlite:///record.db"])
 def test_a_database_path_in_settings_is_relative_to_the_file(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
