@@ -63,7 +63,8 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
     check_weights(folder)
     with loading(folder, base):
         model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
-        load_beside(model, folder, LOADED, trainable=trainable)  # once more: it tells what from_pretrained does not
+        if model.peft_config[LOADED].peft_type == "LORA":  # once more: it tells what from_pretrained does not
+            load_beside(model, folder, LOADED, trainable=trainable)
     check_head_unchanged(model, folder)
     return _record_base(base, model)
 
