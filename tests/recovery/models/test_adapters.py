@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import IA3Config, LoraConfig, get_peft_model
+from peft import AdaLoraConfig, IA3Config, LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -270,6 +270,18 @@ def test_weights_that_no_layer_takes_are_refused(base: str, first: Path) -> None
     for load in (load_student, lambda folder: AdapterTeacher(load_student(base, adapter=HIGH), folder)):
         with pytest.raises(RecoverError, match=rf"^No layer takes the weights .*experts.* \({len(unused)} such in all"):
             load(str(first))
+
+
+def test_an_adalora_that_has_given_up_ranks_is_loaded(base: str, tmp_path: Path) -> None:
+    config = AdaLoraConfig(target_modules=["q_proj"], init_r=4, target_r=2, total_step=10, task_type="CAUSAL_LM")
+    model = get_peft_model(load_causal(base, torch.float32), config)
+    names = [name.removeprefix("base_model.model.") for name, _ in model.named_parameters() if "lora_E" in name]
+    config.rank_pattern = {name: [True, False, True, False] for name in names}
+    model.save_pretrained(tmp_path / "adalora")
+    copy_tokenizer(base, tmp_path / "adalora")
+    student = load_student(str(tmp_path / "adalora"))
+    ranks = [len(weight) for name, weight in student.model.named_parameters() if "lora_E" in name]
+    assert ranks == [2] * len(names)
 
 
 @pytest.mark.parametrize(
