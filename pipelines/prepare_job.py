@@ -351,8 +351,8 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     own, past = run.cycle if run else None, past_cycles(project, start)
     # A promoted model that is distilled again has its own cycle behind it: its questions are asked once. Those that an
     # earlier cycle was given too are asked as that one's all the same, or its knowledge would be unguarded.
-    asked = [cycle for cycle in past if cycle.questions and (cycle.cycle, cycle.questions) != (own, questions)]
-    for cycle in asked:
+    guarded = [cycle for cycle in past if cycle.questions and (cycle.cycle, cycle.questions) != (own, questions)]
+    for cycle in guarded:
         if cycle.knowledge is None and (end := project.reader.checkpoint(cycle.checkpoint)):
             command = f"recover eval {end.reference} --suite knowledge --questions {shlex.quote(str(cycle.questions))}"
             log.warning(
@@ -365,7 +365,7 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
         passages=passages,
         limit=request.limit,
         secondary_limit=request.secondary_limit,
-        earlier_questions=tuple((cycle.cycle, cycle.questions) for cycle in asked if cycle.questions),
+        earlier_questions=tuple((cycle.cycle, cycle.questions) for cycle in guarded if cycle.questions),
     )
 
 

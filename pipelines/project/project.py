@@ -210,7 +210,7 @@ class Project:
     def _not_in_record(self) -> str:
         """What to do where the folder has the work of a project that the record does not name."""
         if self.name_file.is_file():
-            found = (
+            problem = (
                 f"The record in {self.database_label} does not contain the project in {self.root}. Name the record "
                 "that the project was created with (RECOVER_DB, or db in recover.toml)."
             )
@@ -218,12 +218,12 @@ class Project:
             projects = self.reader.projects() if self._has_record else []
             name = next((project.name for project in projects if project.root == str(self.root)), "")
             called = f" ({name})" if name else ""
-            found = (
+            problem = (
                 f"{self.name_file} is gone, so the project in {self.root} is not found in its record: write the name "
                 f"that it has in {self.database_label}{called} into that file."
             )
         return (
-            f"{found} If the record is lost, start a new project in another folder; the checkpoints in "
+            f"{problem} If the record is lost, start a new project in another folder; the checkpoints in "
             f"{self.home / 'checkpoints'} can serve there as --base or --student."
         )
 

@@ -231,8 +231,8 @@ class Stage:
 
     def distillation_inputs(self, teachers: Teachers, lift: dict[str, Any] | None = None) -> RunInputs:
         questions = self.job.eval_plan.questions  # which later cycles are asked
-        asked = str(questions.resolve()) if questions else None
-        return RunInputs(job=self.job.id, stage="recovered", questions=asked, teacher=str(teachers), lift=lift)
+        file = str(questions.resolve()) if questions else None
+        return RunInputs(job=self.job.id, stage="recovered", questions=file, teacher=str(teachers), lift=lift)
 
     def recorded_run(
         self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs
@@ -324,13 +324,13 @@ class Stage:
 
     def earlier_corpora(self) -> list[CorpusSnapshot]:
         past = self.past_cycles()
-        found = load_snapshots(self.project.home, [cycle.corpus for cycle in past])
-        if gone := len(past) - len(found):
+        corpora = load_snapshots(self.project.home, [cycle.corpus for cycle in past])
+        if gone := len(past) - len(corpora):
             log.warning(
                 f"Of {gone} of {len(past)} earlier cycles no documents are stored, so theirs are not read again. Set "
                 "keep_documents = true to keep those of later cycles"
             )
-        return found
+        return corpora
 
     def past_cycles(self) -> list[PastCycle]:
         start = self.project.reader.checkpoint(self.job.start) if self.job.start else None  # its weights are not read

@@ -112,9 +112,8 @@ def same_but_tokens(name: str, ours: Tensor, theirs: Tensor) -> bool:
 def _with_rows_of(ours: Tensor, theirs: Tensor, tokens: int | None) -> Tensor:
     """Their weights. Rows behind their `tokens` stay as ours are: they are untrained padding there, and may be tokens
     here."""
-    rows = len(ours) if tokens is None else min(len(ours), len(theirs), tokens)
-    if rows == len(ours) == len(theirs):
+    if ours.shape == theirs.shape and (tokens is None or tokens >= len(ours)):
         return theirs
-    target = ours.detach().cpu().clone()
+    rows, target = min(len(ours), len(theirs), tokens or len(ours)), ours.detach().cpu().clone()
     target[:rows] = theirs[:rows]
     return target
