@@ -198,14 +198,14 @@ def test_the_same_step_draws_the_same_rows_and_its_cost_is_recorded(tmp_path: Pa
     assert record.target_tokens == sum(row.target_count for row in rows)
 
 
-@given(rows=st.floats(0.05, 5), items=st.integers(1, 7), before=st.integers(0, 2))
+@given(thousandths=st.integers(50, 5000), items=st.integers(1, 7), before=st.integers(0, 2))
 def test_a_fraction_of_a_row_is_drawn_so_often_on_average_and_each_item_in_turn(
-    rows: float, items: int, before: int
+    thousandths: int, items: int, before: int
 ) -> None:
     steps = 60
-    states = FixedRows([Sample([i], [False]) for i in range(items)], rows=rows, seed=3)
+    states = FixedRows([Sample([i], [False]) for i in range(items)], rows=thousandths / 1000, seed=3)
     drawn = [sample.tokens[0] for step in range(steps) for sample in states.draw(NO_STUDENT, step)]
-    assert len(drawn) == int(steps * rows)
+    assert len(drawn) == steps * thousandths // 1000
     assert drawn == [i for _, i in ShuffledOrder(items, 3).take(0, len(drawn))]
     shared = FixedRows(states.samples, rows=2, seed=3, before=before)
     taken = [i for _, i in ShuffledOrder(items, 3).take(5 * (2 + before) + before, 2)]
