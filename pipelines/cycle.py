@@ -39,7 +39,7 @@ from pipelines.log import log
 from pipelines.project.locations import project_option
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
-from pipelines.project.runs import PastCycle, made_promoted, runs_of_job
+from pipelines.project.runs import PastCycle, dropped_by, made_promoted, runs_of_job
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain, midtrain_in_context
 from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
@@ -327,7 +327,8 @@ class Cycle(Stage):
         if earlier is not None:
             promoted = earlier.decision == "promoted"
             return promoted, verdict.decision_text(promoted)
-        objection = self.objection(recovered) if self.objection and verdict.passed else ""
+        object_to = self.objection or partial(dropped_by, self.project)
+        objection = object_to(recovered) if verdict.passed else ""
         answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
         decision: Decision = "promoted" if answer.promote else "rejected"
         text, reason = "not promoted" if objection else verdict.decision_text(answer.promote), answer.reason

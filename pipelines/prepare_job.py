@@ -31,7 +31,7 @@ from pipelines.log import log
 from pipelines.model_loading import check_engine, check_servers
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
-from pipelines.project.runs import last_time, past_cycles
+from pipelines.project.runs import dropped_by, last_time, past_cycles
 from pipelines.request import READ, Request
 from pipelines.settings.defaults import midtraining_steps, warn_of_few_steps
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
@@ -189,6 +189,8 @@ def prepare_job(
     if is_alone and project.row and (last := last_time(project, request.command)):
         log.info(last)
     student = None if request.midtrains else _student(project, request)
+    if student and request.command == "distill" and (dropped := dropped_by(project, student)):
+        log.warning(f"What comes of this is not promoted, even if it passes the gate: {dropped}")
     start = student or start or project.current
     plan = eval_plan(project, request, start, student)
     if request.command != "midtrain":  # otherwise nothing is measured

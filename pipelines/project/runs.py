@@ -190,6 +190,23 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
     return past
 
 
+def dropped_by(project: Project, checkpoint: Checkpoint) -> str:
+    """The cycles behind the current checkpoint that this one was not made from, as a clause. Empty if there are none,
+    or if it was not mid-trained here."""
+    current, line = project.reader.current(project.id), project.reader.lineage(checkpoint.id)
+    if current is None or not any(ancestor.role == "midtrained" for ancestor in line):
+        return ""
+    own = {ancestor.cycle for ancestor in line}
+    learned = {c.cycle for c in project.reader.lineage(current.id) if c.role == "midtrained"}
+    dropped = sorted(number for number in learned - own if number)
+    if not dropped:
+        return ""
+    names = f"cycle {dropped[0]}" if len(dropped) == 1 else f"cycles {', '.join(map(str, dropped))}"
+    return (
+        f"it lacks what {names} learned, which {current.reference} has; `recover promote` makes it current all the same"
+    )
+
+
 def _by_questions(project: Project, checkpoint: int, questions: Path) -> tuple[float, int] | None:
     """The score of a checkpoint by the questions of this file, and the evaluation; of several that of the most."""
     from evals.measurement_keys import data_hash  # imports numpy, which most commands do without

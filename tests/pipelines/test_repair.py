@@ -13,6 +13,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict, judge_knowledge
 from pipelines.job import Job
+from pipelines.project.project import Project
 from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _advice, _guard, _is_due, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
@@ -20,6 +21,7 @@ from pipelines.settings.schema import Settings
 from recovery.lab import BASE
 from tests.evals.fakes import graded, result
 from tests.pipelines.options import error_of, recover
+from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
 LOST = Judgement(False, -0.3, -0.35, -0.03, 400, before=0.6)
 KEPT = Judgement(True, 0.0, -0.01, -0.03, 400, before=0.6)
@@ -285,6 +287,18 @@ def test_a_move_that_passes_the_gate_is_not_promoted_if_its_replies_do_not_end(o
     assert (promoted, decided[0][3]) == (decision == "promoted", decision)
     assert text == ("not promoted" if objection else "promoted")
     assert not objection or objection in decided[0]
+
+
+def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    older = project.tracker.checkpoint(project.id, "midtrained", "m1", parent=project.clean.id, cycle=cycle)
+    current = promoted_cycle(project)
+    recovered = project.reader.checkpoint(record_checkpoint(project, cycle, 4, parent=older))
+    assert recovered is not None
+    promoted, _ = Cycle(project, JOB)._decide(recovered, verdict(KEPT, passed=True))
+    assert not promoted
+    assert project.current.id == current.id
+    assert "lacks what cycle 2 learned" in project.reader.promotions(project.id)[0].why
 
 
 def test_what_a_repair_advises_changes_something() -> None:

@@ -6,7 +6,7 @@ import pytest
 from evals.suites.suite_measurement import of_file
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
-from pipelines.project.runs import past_cycles, recorded_run
+from pipelines.project.runs import dropped_by, past_cycles, recorded_run
 from tests.evals.fakes import result
 from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
@@ -55,6 +55,20 @@ def test_a_cycle_counts_whichever_checkpoint_was_distilled_from_its_mid_trained_
     (past,) = past_cycles(project, project.reader.checkpoint(unmeasured))
     assert (past.checkpoint, past.knowledge) == (unmeasured, 0.5), "what the cycle's own end knew is to be kept"
     assert past_cycles(project, project.reader.checkpoint(first.parent_id)) == []
+
+
+def test_an_attempt_of_an_older_cycle_would_drop_what_was_promoted_since(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    older = project.tracker.checkpoint(project.id, "midtrained", "m1", parent=project.clean.id, cycle=cycle)
+    assert not dropped_by(project, project.reader.checkpoint(older)), "nothing was promoted yet"
+    second, third = promoted_cycle(project), promoted_cycle(project)
+    for student in (older, record_checkpoint(project, cycle, 4, parent=older), second.id):
+        dropped = dropped_by(project, project.reader.checkpoint(student))
+        assert dropped.startswith("it lacks what cycle 3 learned, which cycle:3/recovered has"), dropped
+    again = record_checkpoint(project, None, 5, parent=third.parent_id)
+    outside = project.tracker.checkpoint(project.id, "external", "./mine")
+    for checkpoint in (third.id, again, outside, project.clean.id):
+        assert not dropped_by(project, project.reader.checkpoint(checkpoint))
 
 
 def test_only_a_measurement_by_a_cycle_s_own_questions_says_what_it_knew(project: Project, tmp_path: Path) -> None:
