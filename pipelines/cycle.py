@@ -344,7 +344,7 @@ class Cycle(Stage):
 
     def _next_attempt(self, student: Checkpoint, distilled: RunResult, verdict: Verdict) -> NextAttempt | None:
         settings, last = self.settings, self.project.last_cycle
-        planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
+        planned = settings.distill.most_steps
         read = last and last.damaged.checkpoint  # its path is another once a project was moved
         is_default = read is not None and read.id == student.id
         attempt = Attempt(settings.model_dump(), distilled.steps, planned, self.job.given, distilled.stopped)

@@ -167,7 +167,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         "conversations": len(conversations) if request.conversations else None,
         "teacher": project.name_of(teacher.checkpoint) if isinstance(teacher, Model) else named,
         "midtrain_steps": steps,
-        "distill_steps": settings.distill.steps if request.command != "midtrain" else None,
+        "distill_steps": settings.distill.most_steps if request.command != "midtrain" else None,
         "dials": dials if request.command != "midtrain" else None,
         "settings": settings.model_dump(),
     }
@@ -214,7 +214,6 @@ def prepare_job(
         store_conversations(project, conversations, "conversations") or _conversations_of(project, student),
         start=start.id,
         student=student.id if student else None,
-        weights=project.weights_id(student) if student and student.role == "external" else None,
         current=current_id(project),
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
@@ -223,15 +222,23 @@ def prepare_job(
         given=given if request.teacher in (None, "base") else given | {"teacher": request.teacher},
         processes=request.processes or 1,
     )
-    return (replace(job, id=job_id) if job_id else job).save(project.home)
+    job = replace(job, id=job_id or job.id, outside=weights_from_outside(project, job))
+    return job.save(project.home)
 
 
-def check_same_student(project: Project, job: Job) -> None:
+def weights_from_outside(project: Project, job: Job) -> dict[int, str]:
+    """What identifies the weights of each checkpoint of a job whose hash is not in the record."""
+    checkpoints = [project.reader.checkpoint(id) for id in sorted(job.checkpoints)]
+    return {c.id: project.weights_id(project.locate(c)) for c in checkpoints if c and c.role == "external"}
+
+
+def check_same_models(project: Project, job: Job) -> None:
     """Raise if a model from outside was changed since the job began: what was saved and measured is of the former."""
-    student = project.reader.checkpoint(job.student) if job.student and job.weights else None
-    if student and project.weights_id(project.locate(student)) != job.weights:
+    now = weights_from_outside(project, job)
+    changed = [id for id, weights in job.outside.items() if now.get(id) != weights]
+    if changed and (model := project.reader.checkpoint(changed[0])):
         raise RecoverError(
-            f"The model {student.path} was changed since this command began. Restore it, or discard what was done with "
+            f"The model {model.path} was changed since this command began. Restore it, or discard what was done with "
             "`recover cancel` and run the command again."
         )
 

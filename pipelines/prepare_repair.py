@@ -22,6 +22,7 @@ from pipelines.prepare_job import (
     evenly,
     store_conversations,
     warn_of_learned_questions,
+    weights_from_outside,
 )
 from pipelines.project.locations import FIXED
 from pipelines.project.project import Project, weights_hash
@@ -117,8 +118,8 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
     job = replace(
         job,
-        id=_repair_id(project, job, weights := project.weights_id(student)),
-        weights=weights,
+        id=_repair_id(project, job, project.weights_id(student)),
+        outside=weights_from_outside(project, job),
         model=request.student,
         notes=tuple(about.notes(project.base_name)),
         processes=request.processes or 1,

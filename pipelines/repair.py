@@ -307,7 +307,7 @@ def _advice(job: Job, outcome: Outcome, known: float | None) -> NextAttempt | No
     settings = apply_overrides(
         job.settings, {"distill": {"warm_start": AUTO, "probe_every": 0}, "keep_documents": learns_again}
     )
-    planned = min(settings.distill.steps, settings.distill.max_steps or settings.distill.steps)
+    planned = settings.distill.most_steps
     at_first, now = (headlines(results)["knowledge"] or 0.0 for results in (outcome.clean, outcome.recovered))
     attempt = Attempt(
         settings.model_dump(),

@@ -191,7 +191,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
     Example: recover resume
     """
     from pipelines.cycle import run_job
-    from pipelines.prepare_job import check_same_student
+    from pipelines.prepare_job import check_same_models
     from pipelines.project.running import command_lock
     from pipelines.repair import run_repair
     from pipelines.training.recipe_inputs import check_processes
@@ -199,7 +199,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
     start_processes(processes or _interrupted_job(project, run).processes)
     with command_lock(project):
         job = _interrupted_job(project, run)
-        check_same_student(project, job)
+        check_same_models(project, job)
         check_processes(1, job.settings, job.teacher, job.command)
         log.info(f"Resuming `recover {job.command}`")
         if job.command == "repair":

@@ -135,6 +135,10 @@ class Distill(Dials):
     require_lift: bool = True  # refuse contexts that are not shown to help the teacher
 
     @property
+    def most_steps(self) -> int:
+        return min(self.steps, self.max_steps or self.steps)
+
+    @property
     def documents_share(self) -> float:
         return self.documents or 0.0
 

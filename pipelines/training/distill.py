@@ -53,7 +53,7 @@ def distill(
     settings, chosen = stage.settings.distill, chosen_recipe(stage.settings.distill)
     chat = load_chat(start.path)
     prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
-    steps = min(settings.steps, settings.max_steps or settings.steps)
+    steps = settings.most_steps
     if steps and (chosen.scores_with_teacher or chosen.continued or chosen.data == "teacher"):
         prompts = teachers.readable(prompts, chat)
     # Answers and texts are sampled while no other model is in memory.

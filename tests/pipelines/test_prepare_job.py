@@ -7,10 +7,10 @@ import pytest
 
 from db.tables import RunInputs
 from pipelines.documents.corpus import read_corpus
-from pipelines.job import store_file, store_prompts
+from pipelines.job import Job, store_file, store_prompts
 from pipelines.prepare_job import (
     _held_out,
-    check_same_student,
+    check_same_models,
     eval_plan,
     evenly,
     prepare_job,
@@ -92,10 +92,21 @@ def test_a_model_from_outside_that_was_changed_is_not_resumed_with(tmp_path: Pat
     distill, repair = (Request(command, student=str(model)) for command in ("distill", "repair"))
     for prepare in (lambda: prepare_job(project, distill), lambda: prepare_repair(project, repair).job):
         job = prepare()
-        check_same_student(project, job)
+        check_same_models(project, job)
         change_json(model / "generation_config.json", temperature=len(job.command))
         with pytest.raises(RecoverError, match="was changed since this command began"):
-            check_same_student(project, job)
+            check_same_models(project, job)
+
+
+def test_a_teacher_from_outside_that_was_changed_is_not_resumed_with(docs: Path, tmp_path: Path) -> None:
+    teacher = copy_of_base(tmp_path / "teacher")
+    project = Project.open(tmp_path / "project")
+    job = prepare_job(project, Request("cycle", docs=docs, teacher=str(teacher)))
+    job = Job.from_json(json.loads(json.dumps(job.as_json())), project.home)
+    check_same_models(project, job)
+    change_json(teacher / "generation_config.json", temperature=0.5)
+    with pytest.raises(RecoverError, match="teacher was changed since this command began"):
+        check_same_models(project, job)
 
 
 def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +129,8 @@ def test_a_dry_run_prints_one_setting_a_line_and_leaves_nothing(docs: Path, tmp_
     assert not [line for line in lines if "{" in line or "None" in line]
     plan = data_of(recover(*command, "--json"))
     assert (plan["start"], plan["teacher"], plan["files"]) == ("base", "base", 60)
+    assert plan["distill_steps"] > 3
+    assert data_of(recover(*command, "--max-steps", "3", "--json"))["distill_steps"] == 3
     by_default = data_of(recover("cycle", "--docs", str(docs), "--dry-run", "--json"))
     assert by_default["midtrain_steps"] == data_of(recover("documents", str(docs), "--json"))["steps"]
     assert sorted(tmp_path.iterdir()) == before
