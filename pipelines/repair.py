@@ -33,8 +33,9 @@ from pipelines.settings.defaults import Pace, Size, size_of
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
 from pipelines.turn_ends import BaseReplies
-from recovery.models.adapters import base_of, same_model
+from recovery.models.adapters import base_of
 from recovery.models.students import parameters_of
+from recovery.models.weight_files import same_weights
 from recovery.stop_contract import has_lost_ends
 
 NAMES = {
@@ -260,7 +261,7 @@ def _is_due(name: str, moves: Sequence[Move], base: str, is_lost: bool) -> bool:
     knowledge = moves[-1].verdict.knowledge
     if name == "average":
         below = base_of(moves[-1].path)
-        return (knowledge is None or knowledge.passed) and (below is None or same_model(below, base))
+        return (knowledge is None or knowledge.passed) and (below is None or same_weights(below, base))
     if name == "average-less":
         return moves[-1].name == "average" and knowledge is not None and not knowledge.passed
     return name != "ends" or is_lost

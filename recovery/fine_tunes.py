@@ -3,37 +3,29 @@
 A wrong base, weights that are missing, renamed or broken would otherwise only show as bad scores.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 from peft import PeftConfig
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recovery.errors import RecoverError, first_line
-from recovery.models.adapters import WEIGHTS, base_of, check_weights, does_not_fit, head_changed, same_model
+from recovery.models.adapters import WEIGHTS, base_of, check_weights, does_not_fit, head_changed
 from recovery.models.chat_template import added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
 from recovery.models.students import (
-    INDEX,
-    SINGLE,
     config_of,
     load_causal,
     load_chat,
     model_without_weights,
-    name_and_revision,
     refuse_quantised,
-    shards_of,
 )
+from recovery.models.weight_files import NOT_STORED, same_weights, tensor_files, tensor_names, tensor_reader
 
 COMPARED = 12  # matrices whose directions are compared
 UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
-NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
 
 
 @dataclass(frozen=True)
@@ -86,7 +78,7 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
 
 def _check_adapter(folder: str, below: str, base: str) -> bool:
     """Whether it changes nothing: the factors that begin at zero are zero still."""
-    if not same_model(below, base) and not _equal_weights(below, base):
+    if not same_weights(below, base):
         raise RecoverError(f"The adapter {folder} was trained on {below}, not on {base}. Name that model as --base.")
     check_weights(folder)
     try:
@@ -102,8 +94,8 @@ def _check_adapter(folder: str, below: str, base: str) -> bool:
             "supported. Only adapters that change weights are, such as LoRA."
         )
     file = Path(folder) / WEIGHTS
-    names = _names(file)
-    originals = _files(base)
+    names = tensor_names(file)
+    originals = tensor_files(base)
     modules = {name.removesuffix(".weight") for name in originals}
     model = model_without_weights(base)
     modules |= {name for name, _ in model.named_modules()}  # files may have other names
@@ -119,7 +111,7 @@ def _check_adapter(folder: str, below: str, base: str) -> bool:
         is_tied or "lm_head" in name for name in tokens
     ):
         raise head_changed(folder)
-    tensor_of, original_of = _reader(dict.fromkeys(names, file)), _reader(originals)
+    tensor_of, original_of = tensor_reader(dict.fromkeys(names, file)), tensor_reader(originals)
     for name in sorted(names):
         _check_finite(folder, name, tensor_of(name))
         replaced = name.removeprefix("base_model.model.")
@@ -132,14 +124,14 @@ def _check_adapter(folder: str, below: str, base: str) -> bool:
 
 def _check_full_weights(model: str, base: str) -> bool:
     """Whether the weights equal the base's."""
-    ours, theirs = _files(model), _files(base)
+    ours, theirs = tensor_files(model), tensor_files(base)
     if any(name not in ours and not name.endswith(NOT_STORED) for name in theirs):
         load_causal(model, "auto")  # raises if they are missing; some families have two names for one weight
     matrices = [name for name in theirs if name in ours]
     every = max(1, len(matrices) // COMPARED)
     compared = {*matrices[::every], *(name for name in matrices if has_token_rows(name))}
     cosines, equal = [], bool(matrices)
-    tensor_of, original_of = _reader(ours), _reader(theirs)
+    tensor_of, original_of = tensor_reader(ours), tensor_reader(theirs)
     for name in sorted(ours):
         tensor = tensor_of(name)
         _check_finite(model, name, tensor)
@@ -173,15 +165,6 @@ def _check_full_weights(model: str, base: str) -> bool:
     return equal
 
 
-def _equal_weights(first: str, second: str) -> bool:
-    a, b = _files(first), _files(second)
-    names = [name for name in a if not name.endswith(NOT_STORED)]
-    if any(name not in b for name in names):
-        return False
-    first_of, second_of = _reader(a), _reader(b)
-    return all(torch.equal(first_of(name).float(), second_of(name).float()) for name in names)
-
-
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:
     if not tensor.is_floating_point():
         return
@@ -191,54 +174,3 @@ def _check_finite(model: str, name: str, tensor: Tensor) -> None:
             f"The weights {name!r} in {model} are not finite numbers (NaN or infinity), so the training went wrong "
             "before it was saved. Take an earlier checkpoint of it."
         )
-
-
-def _files(reference: str) -> dict[str, Path]:
-    """The file of every tensor, by its name; raise RecoverError if a file is missing."""
-    single = _file(reference, SINGLE)  # which is what is loaded, whatever an older index beside it names
-    index = _file(reference, INDEX) if single is None else None
-    if index is not None:
-        names = shards_of(index)
-        files = {name: _file(reference, name) for name in sorted(set(names.values()))}
-        missing = [name for name, file in files.items() if file is None]
-        if missing:
-            raise RecoverError(
-                f"The weights of {reference} are incomplete: {len(missing)} of {len(files)} files that its index names "
-                f"are missing, such as {missing[0]}. Copy or download them again."
-            )
-        return {name: file for name, shard in names.items() if (file := files[shard]) is not None}
-    if single is None:
-        raise RecoverError(
-            f"There is no {SINGLE} in {reference}. Pickled weights are not loaded because they can run code: save the "
-            "model with transformers' save_pretrained."
-        )
-    return dict.fromkeys(_names(single), single)
-
-
-def _file(reference: str, name: str) -> Path | None:
-    from transformers.utils.hub import cached_file
-
-    repository, revision = name_and_revision(reference)
-    found = cached_file(repository, name, revision=revision, _raise_exceptions_for_missing_entries=False)
-    return Path(found) if found else None
-
-
-def _names(file: Path) -> list[str]:
-    try:
-        with safe_open(file, "pt") as weights:
-            return list(weights.keys())
-    except (SafetensorError, OSError) as error:
-        raise RecoverError(f"The file {file} cannot be read ({error}). Copy or download it again.") from error
-
-
-def _reader(files: dict[str, Path]) -> Callable[[str], Tensor]:
-    """The tensors by their names; every file is opened once."""
-
-    @cache
-    def opened(file: Path) -> Any:
-        return safe_open(file, "pt").__enter__()
-
-    def read(name: str) -> Tensor:
-        return opened(files[name]).get_tensor(name)
-
-    return read

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from recovery.chunked_loss import at_least_float32
 from recovery.errors import RecoverError
-from recovery.models.adapters import beyond_plain_lora, same_model
+from recovery.models.adapters import beyond_plain_lora
 from recovery.models.students import Student, load_causal, load_chat
+from recovery.models.weight_files import same_weights
 
 TOKEN_ROWS = ("embed", "wte", "lm_head")  # in the names of weights that have a row for each token
 
@@ -62,7 +63,7 @@ class WeightInterpolation:
 
 def _adapter_scales(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     base = student.adapter_base or ""
-    if not same_model(base, clean):
+    if not same_weights(base, clean):
         raise InterpolationError(
             f"The adapter sits on {base}, not on {clean}, so scaling it does not lead there. "
             "Merge it into full weights first."

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from db.next_attempt import NextAttempt
 from evals.results import Result
@@ -180,10 +182,11 @@ def test_an_average_follows_where_there_is_new_knowledge_to_spare(knowledge: Jud
     assert not _is_due("average-less", [answers], "/models/base", is_lost=False)
 
 
-@pytest.mark.parametrize(("below", "due"), [("base", True), ("fine-tune", False)])
+@pytest.mark.parametrize(("below", "due"), [("base", True), ("copy", True), ("fine-tune", False)])
 def test_only_an_adapter_on_the_base_is_averaged_with_it(tmp_path: Path, below: str, due: bool) -> None:
-    for name in ("base", "fine-tune", "adapter"):
+    for name in ("base", "copy", "fine-tune", "adapter"):
         (tmp_path / name).mkdir()
+        save_file({"layer.weight": torch.full((2,), float(name == "fine-tune"))}, tmp_path / name / "model.safetensors")
     config = {"base_model_name_or_path": str(tmp_path / below)}
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
     trained = replace(move("answers"), path=str(tmp_path / "adapter"))

@@ -157,6 +157,10 @@ def test_interpolation_of_an_adapter_scales_it(tmp_path: Path, base: str, first:
     )
     clean = load_student(base, frozen=True)
     assert torch.equal(logits(WeightInterpolation(student, base).move_to(1.0)), logits(clean))
+    copy = str(shutil.copytree(base, tmp_path / "copy"))
+    assert torch.equal(logits(WeightInterpolation(student, copy).move_to(1.0)), logits(clean)), (
+        "also a copy of its base"
+    )
 
 
 @pytest.mark.parametrize(

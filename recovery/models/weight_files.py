@@ -1,0 +1,80 @@
+"""The tensors in the files of a model, which are read without loading it."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from recovery.errors import RecoverError
+from recovery.models.adapters import same_model
+from recovery.models.students import INDEX, SINGLE, name_and_revision, shards_of
+
+NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
+
+
+@cache
+def same_weights(first: str, second: str) -> bool:
+    """Whether two references name one model, or two with equal weights, such as a hub id and a copy in a folder."""
+    if same_model(first, second):
+        return True
+    ours, theirs = tensor_files(first), tensor_files(second)
+    names = [name for name in ours if name in theirs or not name.endswith(NOT_STORED)]
+    if any(name not in theirs for name in names):
+        return False
+    first_of, second_of = tensor_reader(ours), tensor_reader(theirs)
+    return all(torch.equal(first_of(name).float(), second_of(name).float()) for name in names)
+
+
+def tensor_files(reference: str) -> dict[str, Path]:
+    """The file of every tensor, by its name; raise RecoverError if a file is missing."""
+    single = _file(reference, SINGLE)  # which is what is loaded, whatever an older index beside it names
+    index = _file(reference, INDEX) if single is None else None
+    if index is not None:
+        names = shards_of(index)
+        files = {name: _file(reference, name) for name in sorted(set(names.values()))}
+        missing = [name for name, file in files.items() if file is None]
+        if missing:
+            raise RecoverError(
+                f"The weights of {reference} are incomplete: {len(missing)} of {len(files)} files that its index names "
+                f"are missing, such as {missing[0]}. Copy or download them again."
+            )
+        return {name: file for name, shard in names.items() if (file := files[shard]) is not None}
+    if single is None:
+        raise RecoverError(
+            f"There is no {SINGLE} in {reference}. Pickled weights are not loaded because they can run code: save the "
+            "model with transformers' save_pretrained."
+        )
+    return dict.fromkeys(tensor_names(single), single)
+
+
+def _file(reference: str, name: str) -> Path | None:
+    from transformers.utils.hub import cached_file
+
+    repository, revision = name_and_revision(reference)
+    found = cached_file(repository, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+    return Path(found) if found else None
+
+
+def tensor_names(file: Path) -> list[str]:
+    try:
+        with safe_open(file, "pt") as weights:
+            return list(weights.keys())
+    except (SafetensorError, OSError) as error:
+        raise RecoverError(f"The file {file} cannot be read ({error}). Copy or download it again.") from error
+
+
+def tensor_reader(files: dict[str, Path]) -> Callable[[str], Tensor]:
+    """The tensors by their names; every file is opened once."""
+
+    @cache
+    def opened(file: Path) -> Any:
+        return safe_open(file, "pt").__enter__()
+
+    def read(name: str) -> Tensor:
+        return opened(files[name]).get_tensor(name)
+
+    return read
