@@ -357,12 +357,24 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
     if questions is None and run is not None:
         files = run.inputs.questions, run.inputs.passages
         questions, passages = (relocate(project.home, Path(file)) if file else None for file in files)
+        for file in filter(None, (questions, passages)):
+            if not file.is_file():
+                raise RecoverError(
+                    f"The questions or passages of run {run.id}, {file}, are gone. Restore them, or name questions "
+                    "with --questions FILE."
+                )
     own, past = run.cycle if run else None, past_cycles(project, start)
     # A promoted model that is distilled again has its own cycle behind it: its questions are asked once. Those that an
     # earlier cycle was given too are asked as that one's all the same, or its knowledge would be unguarded.
     guarded = [cycle for cycle in past if cycle.questions and (cycle.cycle, cycle.questions) != (own, questions)]
+    gone = {cycle for cycle in guarded if cycle.questions and not cycle.questions.is_file()}
     for cycle in guarded:
-        if cycle.knowledge is None and (end := project.reader.checkpoint(cycle.checkpoint)):
+        if cycle in gone:
+            log.warning(
+                f"The questions of cycle {cycle.cycle}, {cycle.questions}, are gone, so the gate does not guard what "
+                "it taught. Restore them, and run the command again"
+            )
+        elif cycle.knowledge is None and (end := project.reader.checkpoint(cycle.checkpoint)):
             command = f"recover eval {end.reference} --suite knowledge --questions {shlex.quote(str(cycle.questions))}"
             log.warning(
                 f"{end.reference}, which cycle {cycle.cycle} ended with, was never measured by that cycle's questions, "
@@ -374,7 +386,9 @@ def eval_plan(project: Project, request: Request, start: Checkpoint, student: Ch
         passages=passages,
         limit=request.limit,
         secondary_limit=request.secondary_limit,
-        earlier_questions=tuple((cycle.cycle, cycle.questions) for cycle in guarded if cycle.questions),
+        earlier_questions=tuple(
+            (cycle.cycle, cycle.questions) for cycle in guarded if cycle.questions and cycle not in gone
+        ),
     )
 
 

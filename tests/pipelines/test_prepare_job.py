@@ -86,6 +86,19 @@ def test_a_cycle_with_the_questions_of_an_earlier_one_is_measured_by_them_as_tha
     assert (again.questions, again.earlier_questions) == (stored, ())
 
 
+def test_stored_questions_that_are_gone_are_named_before_a_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    project = Project.open(tmp_path)
+    stored = project.home / "questions" / "ab" / "q.jsonl"
+    promoted = promoted_cycle(project, stored)
+    with caplog.at_level("WARNING"):
+        assert eval_plan(project, Request("cycle"), promoted, None).earlier_questions == ()
+    assert f"The questions of cycle 1, {stored}, are gone, so the gate does not guard" in caplog.text
+    with pytest.raises(RecoverError, match=r"of run 1, .*q\.jsonl, are gone\. Restore them, or name questions with"):
+        eval_plan(project, Request("distill"), promoted, promoted)
+
+
 def test_a_model_from_outside_that_was_changed_is_not_resumed_with(tmp_path: Path) -> None:
     model = copy_of_base(tmp_path / "model")
     project = Project.open(tmp_path / "project")
