@@ -17,7 +17,7 @@ Every training is one line of the file; an interrupted command goes on with the 
 import argparse
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -76,7 +76,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     done = {row["training"] for row in read_rows(args.out)}
     if missing := [number for number in args.only or numbers if number not in done]:
         base = load_student(args.base)
-        clean, data = passes(base, args.items), training_rows(base, args.steps * args.rows, args.seed)
+        kinds = {TRAININGS[number][0] for number in missing}
+        clean, data = passes(base, args.items), training_rows(base, args.steps * args.rows, args.seed, kinds)
         add_rows(args.out, (watch(number, data, clean, args) for number in missing), describe)
     rows = read_rows(args.out)
     print_summary(rows)
@@ -158,23 +159,26 @@ def passes(student: Student, items: int) -> dict[str, bool]:
     return measure_instructions(Subject(TransformersEngine(student), student.chat), items).passed_by_key()
 
 
-def training_rows(base: Student, count: int, seed: int) -> dict[str, list[Row]]:
-    """Token rows by kind of data."""
+def training_rows(base: Student, count: int, seed: int, kinds: Collection[str] = DATA) -> dict[str, list[Row]]:
+    """Token rows by kind of data. The base writes its own replies only where these are asked for."""
     chat, world = base.chat, make_world(seed=seed)
     encode, end = partial(chat.tokenizer.encode, add_special_tokens=False), turn_end(chat.tokenizer)
     texts = [[*encode(d.text)[: MAX_ROW - 1], chat.separator] for d in world.documents()]
     assert end is not None
     answers = [_row(chat.prompt(q.question), [*encode(q.answer), end]) for q in world.questions()]
+    rows = {"documents": [_row([], tokens) for tokens in texts], "answers": answers}
+    if "own replies" not in kinds:
+        return rows
     engine = TransformersEngine(base)
     prompts = write_prompts(engine, chat, min(count, 512), seed=seed)
     with tempfile.TemporaryDirectory() as folder:
         subject, cache = Subject(engine, chat), ContentCache(Path(folder))
         replies = sample_answers(lambda: nullcontext(subject), chat, prompts, cache, "", max_new_tokens=MAX_ROW)
-    own_replies = [
+    rows["own replies"] = [
         Row(input_ids=s.tokens, labels=[t if target else -100 for t, target in zip(s.tokens, s.targets, strict=True)])
         for s in replies
     ]
-    return dict(zip(DATA, ([_row([], tokens) for tokens in texts], answers, own_replies), strict=True))
+    return rows
 
 
 def _row(prompt: Sequence[int], reply: Sequence[int]) -> Row:
