@@ -1,6 +1,7 @@
 """From a command line to the job of `check` or `repair`: also the files of both models are compared."""
 
 import json
+import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from recovery.stop_contract import StopFiles, missing_end
 FIXED_ENDS = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
 FIXED_TEMPLATE = "Its chat template ended turns with {}; that of the repaired model is its base's, which ends them with"
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
+LARGE = (".safetensors", ".bin", ".pt", ".pth", ".gguf")  # ends of names of files with weights or states
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ def _repair_id(project: Project, job: Job, weights: str) -> str:
 
 
 def _fixed_copy(project: Project, model: str, other_template: bool, missing_end: int | None) -> str:
-    """The path of a folder with links to the files of the model, but with the chat template of the base where its own
-    is another, and with a generation config that stops where turns end."""
+    """The path of a folder with the files of the model, of which the large ones are links, but with the chat template
+    of the base where its own is another, and with a generation config that stops where turns end."""
     source = Path(model)
     if not source.is_dir():
         raise RecoverError(
@@ -150,7 +152,9 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
     folder.mkdir(parents=True)
     for file in source.iterdir():
         if file.is_file() and not (other_template and file.name.startswith(OF_TOKENIZER)):
-            (folder / file.name).symlink_to(file.resolve())
+            # A tokenizer may be saved into a file of any name, which must not be the model's own.
+            put = os.symlink if file.suffix in LARGE else shutil.copyfile
+            put(file.resolve(), folder / file.name)
     if other_template:
         own, tokenizer = load_chat(model).tokenizer, load_chat(project.base).tokenizer
         if tokenizer.get_vocab().keys() <= own.get_vocab().keys():  # added tokens stay
@@ -159,7 +163,6 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
             tokenizer = own
         tokenizer.save_pretrained(folder)
     if missing_end is not None:
-        (folder / "generation_config.json").unlink(missing_ok=True)  # it is a link to the model's own
         known = load_chat(str(folder)).token_rows
         ends = sorted({missing_end, *(id for id in generation_ends(model) if id < known)})
         save_generation_ends(model, ends, folder)

@@ -60,3 +60,12 @@ def test_a_copy_with_the_chat_template_of_the_base_keeps_the_tokens_that_were_ad
         base.tokenizer.bos_token,
         base.tokenizer.eos_token,
     )
+
+
+def test_only_weights_are_shared_with_a_copy(tmp_path: Path) -> None:
+    """A tokenizer is saved into files of many names: through a link it would change the model's own."""
+    model = copy_of_base(tmp_path / "model")
+    (model / "sentencepiece.bpe.model").write_bytes(b"pieces")
+    copied = Path(_fixed_copy(Project.open(tmp_path / "project"), str(model), True, None))
+    assert {file.name for file in copied.iterdir() if file.is_symlink()} == {"model.safetensors"}
+    assert (copied / "sentencepiece.bpe.model").read_bytes() == b"pieces"
