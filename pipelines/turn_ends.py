@@ -11,8 +11,10 @@ from pipelines.model_loading import load_frozen, open_engine
 from pipelines.project.project import weights_id
 from pipelines.storage import ContentCache
 from recovery.engines import Generation, Sampling
+from recovery.models.adapters import base_of
 from recovery.models.chat_template import check_same_vocabulary
 from recovery.models.students import Student, load_chat
+from recovery.models.weight_files import tensor_files
 from recovery.stop_contract import (
     Fault,
     ReplyEnds,
@@ -105,6 +107,7 @@ def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache |
         check_same_vocabulary(load_chat(model), load_chat(base), is_base=True)
     if not files.tokens.chat_template:  # it cannot be asked anything
         return TurnEnds(files, None, base_files, None, file_faults(files, base_files))
+    tensor_files(base_of(model) or model)  # raises if they are missing, before the base replies
     replies = BaseReplies.of(base, cache) if base and base_files and base_files.tokens.chat_template else None
     student = load_frozen(model)
     prompts = [student.chat.prompt(text) for text in _texts(base or model)]

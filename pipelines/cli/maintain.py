@@ -161,11 +161,11 @@ def doctor(project: Path | None, model: str | None, base: str | None) -> Command
 
 
 def _examine_model(project: Path | None, model: str, base: str | None) -> CommandResult:
-    from pipelines.project.project import Project
+    from pipelines.project.project import Project, model_path
     from pipelines.turn_ends import examine_turn_ends
 
     opened = Project.open(project, base)
-    path = model if Path(model).is_dir() else opened.path_of(model)
+    path = model_path(model) if Path(model).is_dir() else opened.path_of(model)
     clean = opened.base if base is not None or not opened.base_is_default else None
     ends = examine_turn_ends(path, clean)
     return CommandResult(ends.as_json(), ends.lines(), REJECTED if ends.faults else SUCCESS)

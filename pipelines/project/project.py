@@ -87,6 +87,12 @@ def model_path(reference: str) -> str:
             f"There is no checkpoint {reference!r}. Name base, current, cycle:N, cycle:N/midtrained, run:N, "
             "an existing folder, or a hub id like org/name."
         )
+    folder = Path(path)
+    if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
+        saved = [file.parent for file in folder.glob("checkpoint-*/*config.json")]
+        if saved:
+            last = max(saved, key=lambda checkpoint: checkpoint.stat().st_mtime)
+            raise RecoverError(f"There is no model in {reference}, but checkpoints of its training. Name {last}.")
     return path
 
 

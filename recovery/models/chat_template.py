@@ -8,8 +8,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from jinja2 import TemplateError
-
 from recovery.errors import RecoverError, first_line
 
 DOCUMENT_ENDS = (  # as pre-training corpora are joined with
@@ -186,7 +184,12 @@ class Chat:
             )
         try:
             tokens = self._apply(messages, tools, tokenize=True, add_generation_prompt=add_generation_prompt)
-        except (TemplateError, ValueError, TypeError, KeyError) as error:  # such as roles that do not alternate
+        except Exception as error:  # of any kind: a template computes, and checks roles
+            if [message.get("role") for message in messages] == ["user"]:
+                raise RecoverError(
+                    f"The chat template cannot render a question ({first_line(error)}). Mend it (chat_template.jinja, "
+                    "or chat_template in tokenizer_config.json), or copy that of the model's base."
+                ) from error
             roles = ", ".join(str(message.get("role")) for message in messages) or "none"
             raise RecoverError(
                 f"The chat template cannot render a conversation with the turns {roles} ({first_line(error)}). "
@@ -250,7 +253,7 @@ def _rendered(tokenizer: Any, *more: Message) -> str:
     messages = [USER, {"role": "assistant", "content": REPLY}, *more]
     try:
         return str(apply_template(tokenizer, messages, tokenize=False)) if tokenizer.chat_template else ""
-    except (TemplateError, ValueError, TypeError, KeyError):
+    except Exception:  # of any kind, as above
         return ""
 
 

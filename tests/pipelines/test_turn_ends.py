@@ -8,6 +8,7 @@ import torch
 from pipelines import turn_ends
 from pipelines.storage import ContentCache
 from recovery.engines import Generation
+from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat, load_student
@@ -180,3 +181,13 @@ def test_a_model_without_a_chat_template_is_told_so_without_replies(folder: Path
     assert examined.does is None
     assert "writes no token behind a reply" in examined.faults[0].what
     assert any("writes no token" in line for line in examined.lines())
+
+
+def test_weights_that_cannot_be_loaded_are_refused_before_the_base_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copy_of_base(tmp_path / "model")
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    monkeypatch.delattr(turn_ends.BaseReplies, "of")
+    with pytest.raises(RecoverError, match="Pickled weights are not loaded"):
+        turn_ends.examine_turn_ends(str(model), str(BASE))

@@ -26,6 +26,13 @@ def test_anything_else_is_a_folder_or_a_hub_id(tmp_path: Path, monkeypatch: pyte
     for missing in ("missing", "cycle:x", "run:99999999999999999999"):
         with pytest.raises(RecoverError, match=f"There is no checkpoint '{missing}'"):
             model_path(missing)
+    for step in (100, 50):
+        (tmp_path / f"model/checkpoint-{step}").mkdir()
+        (tmp_path / f"model/checkpoint-{step}/config.json").write_text("{}")
+    with pytest.raises(RecoverError, match=r"There is no model in model, but .* Name .*model/checkpoint-50\."):
+        model_path("model")
+    (tmp_path / "model/config.json").write_text("{}")
+    assert model_path("model") == str(tmp_path / "model")
 
 
 @pytest.mark.parametrize(

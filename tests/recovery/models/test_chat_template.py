@@ -76,6 +76,13 @@ def test_a_turn_that_is_not_to_be_learned_is_read_alone(mark: dict[str, Any]) ->
     assert chat().text([token for token, target in zip(tokens, targets, strict=True) if target]) == "good"
 
 
+def test_a_template_that_fails_is_told_from_turns_that_do_not_fit() -> None:
+    with pytest.raises(RecoverError, match=r"cannot render a question \(division by zero\)\. Mend it"):
+        chat("{{ 1 / 0 }}").prompt("hi")
+    with pytest.raises(RecoverError, match=r"the turns user, assistant \(no\)\. Leave it out, or change its turns"):
+        chat(CHATML + "{% if messages[1:] %}{{ raise_exception('no') }}{% endif %}").conversation(CONVERSATION[:2])
+
+
 def test_a_missing_template_or_answer_is_an_error() -> None:
     with pytest.raises(RecoverError, match="chat template"):
         chat(template=None).prompt("hi")
