@@ -114,7 +114,7 @@ def check_page(data: Mapping[str, Any]) -> str:
 def _turn_ends(ends: Mapping[str, Any]) -> Markup:
     rows = [[Cell(text) for text in row] for row in ends["rows"]]
     sentences = [f"{fault['what']}. {fault['cure']}" for fault in ends["faults"]] or [
-        "Its turns end where they should."
+        "The turns of the model end where they should."
     ]
     text = Markup("").join(Markup("<p>{}</p>").format(sentence) for sentence in sentences)
     return text + table("The tokens that end a turn, and what both models do", ("", "fine-tune", "base"), rows)

@@ -39,7 +39,7 @@ from pipelines.log import log
 from pipelines.project.locations import project_option
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress, update_holder
-from pipelines.project.runs import PastCycle, dropped_by, made_promoted, runs_of_job
+from pipelines.project.runs import PastCycle, dropped_cycles, made_promoted, runs_of_job
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain, midtrain_in_context
 from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
@@ -327,8 +327,7 @@ class Cycle(Stage):
         if earlier is not None:
             promoted = earlier.decision == "promoted"
             return promoted, verdict.decision_text(promoted)
-        object_to = self.objection or partial(dropped_by, self.project)
-        objection = object_to(recovered) if verdict.passed else ""
+        objection = (self.objection or self._drops)(recovered) if verdict.passed and not self.answer else ""
         answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
         decision: Decision = "promoted" if answer.promote else "rejected"
         text, reason = "not promoted" if objection else verdict.decision_text(answer.promote), answer.reason
@@ -336,7 +335,15 @@ class Cycle(Stage):
         self.project.tracker.promote(
             self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
         )
-        return answer.promote, text
+        return answer.promote, f"{text}: {objection}" if objection else text
+
+    def _drops(self, recovered: Checkpoint) -> str:
+        if not (dropped := dropped_cycles(self.project, recovered)):
+            return ""
+        return (
+            f"it has not learned {dropped}, as the current model has; "
+            f"`recover promote {recovered.reference}` promotes it all the same"
+        )
 
     def _earlier_decision(self, checkpoint: Checkpoint) -> Promotion | None:
         promotions = self.project.reader.promotions(self.project.id)

@@ -41,7 +41,7 @@ class Job:
     training_file: Path | None = None  # a copy of the conversations that are learned, or were learned elsewhere
     start: int | None = None  # the checkpoint that is mid-trained
     student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
-    outside: dict[int, str] = field(default_factory=dict)  # what identifies the weights of models from elsewhere
+    weights: dict[int, str] = field(default_factory=dict)  # what identifies the student and models from outside
     current: int | None = None  # the checkpoint that was current when it was saved
     teacher: TeacherChoice[int] = BASE
     prompts: Path | None = None

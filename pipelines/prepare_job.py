@@ -31,7 +31,7 @@ from pipelines.log import log
 from pipelines.model_loading import check_engine, check_servers
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
-from pipelines.project.runs import dropped_by, last_time, past_cycles
+from pipelines.project.runs import dropped_cycles, last_time, past_cycles
 from pipelines.request import READ, Request
 from pipelines.settings.defaults import midtraining_steps, warn_of_few_steps
 from pipelines.settings.resolve import Resolved, differences, resolve_settings
@@ -189,8 +189,11 @@ def prepare_job(
     if is_alone and project.row and (last := last_time(project, request.command)):
         log.info(last)
     student = None if request.midtrains else _student(project, request)
-    if student and request.command == "distill" and (dropped := dropped_by(project, student)):
-        log.warning(f"What comes of this is not promoted, even if it passes the gate: {dropped}")
+    if student and (dropped := dropped_cycles(project, student)):
+        log.warning(
+            f"The current model has learned {dropped}, and {student.reference} has not: what comes of it is not "
+            "promoted, even if it passes the gate"
+        )
     start = student or start or project.current
     plan = eval_plan(project, request, start, student)
     if request.command != "midtrain":  # otherwise nothing is measured
@@ -222,25 +225,26 @@ def prepare_job(
         given=given if request.teacher in (None, "base") else given | {"teacher": request.teacher},
         processes=request.processes or 1,
     )
-    job = replace(job, id=job_id or job.id, outside=weights_from_outside(project, job))
+    job = replace(job, id=job_id or job.id, weights=weights_of(project, job))
     return job.save(project.home)
 
 
-def weights_from_outside(project: Project, job: Job) -> dict[int, str]:
-    """What identifies the weights of each checkpoint of a job whose hash is not in the record."""
-    checkpoints = [project.reader.checkpoint(id) for id in sorted(job.checkpoints)]
-    return {c.id: project.weights_id(project.locate(c)) for c in checkpoints if c and c.role == "external"}
+def weights_of(project: Project, job: Job) -> dict[int, str]:
+    """What identifies a job's student and its models from outside, by checkpoint; a model that is gone is missing."""
+    named = [project.reader.checkpoint(id) for id in sorted(job.checkpoints)]
+    models = [project.locate(c) for c in named if c and (c.role == "external" or c.id == job.student)]
+    return {c.id: project.weights_id(c) for c in models if Path(c.path).exists() or not Path(c.path).is_absolute()}
 
 
 def check_same_models(project: Project, job: Job) -> None:
-    """Raise if a model from outside was changed since the job began: what was saved and measured is of the former."""
-    now = weights_from_outside(project, job)
-    changed = [id for id, weights in job.outside.items() if now.get(id) != weights]
-    if changed and (model := project.reader.checkpoint(changed[0])):
-        raise RecoverError(
-            f"The model {model.path} was changed since this command began. Restore it, or discard what was done with "
-            "`recover cancel` and run the command again."
-        )
+    """Raise if one of these models was changed since the job began: what was saved and measured is of the former."""
+    now = weights_of(project, job)
+    for id, weights in job.weights.items():
+        if now.get(id) != weights and (model := project.reader.checkpoint(id)):
+            raise RecoverError(
+                f"The model {model.path} {'was changed' if id in now else 'is gone'} since this command began. "
+                "Restore it, or discard what was done with `recover cancel` and run the command again."
+            )
 
 
 def _named_teacher(request: Request, settings: Settings) -> str | None:

@@ -23,10 +23,11 @@ from pipelines.prepare_job import (
     evenly,
     store_conversations,
     warn_of_learned_questions,
-    weights_from_outside,
+    weights_of,
 )
 from pipelines.project.locations import FIXED
 from pipelines.project.project import Project, weights_hash
+from pipelines.project.runs import dropped_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import change_recipe
 from pipelines.settings.schema import Dials
@@ -44,7 +45,7 @@ from recovery.stop_contract import StopFiles, missing_end
 FIXED_ENDS = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
 FIXED_TEMPLATE = "Its chat template ended turns with {}; that of the repaired model is its base's, which ends them with"
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
-LARGE = (".safetensors", ".bin", ".pt", ".pth", ".gguf")  # ends of names of files with weights or states
+LARGE = 64 << 20  # bytes: more than the files of a tokenizer have
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     is_changed = about.other_template or missing is not None
     fixed_copy = _fixed_copy(project, path, about.other_template, missing) if is_changed else None
     student = project.resolve(fixed_copy or request.student)
+    if trains and (dropped := dropped_cycles(project, student)):
+        raise RecoverError(
+            f"The current model has learned {dropped}, and {request.student} has not: its repair would drop that. "
+            f"Make it current first, with `recover promote {request.student} --reason TEXT`."
+        )
     corpus = save_snapshot(project.home, documents) if documents else None
     sample = None  # of what the fine-tune was trained on
     if not request.questions and corpus:
@@ -120,8 +126,8 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
     job = replace(
         job,
-        id=_repair_id(project, job, project.weights_id(student)),
-        outside=weights_from_outside(project, job),
+        id=_repair_id(project, job, (weights := weights_of(project, job))[student.id]),
+        weights=weights,
         model=request.student,
         notes=tuple(about.notes(project.base_name)),
         processes=request.processes or 1,
@@ -153,7 +159,7 @@ def _fixed_copy(project: Project, model: str, other_template: bool, missing_end:
     for file in source.iterdir():
         if file.is_file() and not (other_template and file.name.startswith(OF_TOKENIZER)):
             # A tokenizer may be saved into a file of any name, which must not be the model's own.
-            put = os.symlink if file.suffix in LARGE else shutil.copyfile
+            put = os.symlink if file.stat().st_size > LARGE else shutil.copyfile
             put(file.resolve(), folder / file.name)
     if other_template:
         own, tokenizer = load_chat(model).tokenizer, load_chat(project.base).tokenizer

@@ -13,9 +13,10 @@ from pipelines.storage import ContentCache
 from recovery.engines import Generation, Sampling
 from recovery.models.adapters import base_of
 from recovery.models.chat_template import check_same_vocabulary
-from recovery.models.students import Student, load_chat
+from recovery.models.students import Student, config_of, load_chat
 from recovery.models.weight_files import tensor_files
 from recovery.stop_contract import (
+    WHERE_THE_BASE_ENDS,
     Fault,
     ReplyEnds,
     StopFiles,
@@ -78,6 +79,8 @@ class TurnEnds:
         rows = self.files.rows() + (self.does.rows() if self.does else [])
         base = self.base_files.rows() if self.base_files else []
         base += self.base_does.rows() if self.base_does else []
+        if not self.base_files:
+            rows = [row for row in rows if row[0] != WHERE_THE_BASE_ENDS]  # there are no replies of a base
         beside = [value for _, value in base] + [""] * (len(rows) - len(base))
         return [(name, value, other) for (name, value), other in zip(rows, beside, strict=True)]
 
@@ -85,7 +88,7 @@ class TurnEnds:
         table = [("", "model", "base" if self.base_files else ""), *self.rows]
         width, value_width = (max(len(row[i]) for row in table) for i in (0, 1))
         lines = [f"{name:<{width}}  {value:<{value_width}}  {other}".rstrip() for name, value, other in table]
-        return [*lines, *(map(str, self.faults) if self.faults else ["Its turns end where they should."])]
+        return [*lines, *(map(str, self.faults) if self.faults else ["The turns of the model end where they should."])]
 
     def as_json(self) -> dict[str, Any]:
         def of(files: StopFiles | None, does: ReplyEnds | None) -> dict[str, Any] | None:
@@ -101,6 +104,7 @@ class TurnEnds:
 
 def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache | None = None) -> TurnEnds:
     """Read the files of both, let both reply to the same prompts, and name what is wrong."""
+    config_of(model)  # raises where there is no model
     base_files = StopFiles.of(base) if base else None
     files = StopFiles.of(model, base_files)
     if base:

@@ -22,10 +22,12 @@ from recovery.models.students import (
     model_without_weights,
     refuse_quantised,
 )
-from recovery.models.weight_files import NOT_STORED, same_weights, tensor_files, tensor_names, tensor_reader
+from recovery.models.weight_files import same_weights, tensor_files, tensor_names, tensor_reader
 
 COMPARED = 12  # matrices whose directions are compared
 UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
+
+NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from recovery.telemetry import repetition
 
 UNLEARNED = 0.5  # a model that gives the end less than this share of the base's probability has lost it
 MIN_ENDS = 4  # replies of the base that end, from which its probability is told
+WHERE_THE_BASE_ENDS = "probability of the end, where the base ends"
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,11 @@ class ReplyEnds:
         )
 
     def rows(self) -> list[tuple[str, str]]:
-        probability = "-" if self.probability is None else f"{self.probability:.2f}"
+        probability = "too few end" if self.probability is None else f"{self.probability:.2f}"
         return [
-            (f"replies that end within {self.limit:,} tokens", f"{self.finished:.2f} of {self.count}"),
+            (f"replies that end within {self.limit:,} tokens", f"{round(self.finished * self.count)} of {self.count}"),
             ("share of repeated text", f"{self.repetition:.2f}"),
-            ("probability of the end, where the base ends", probability),
+            (WHERE_THE_BASE_ENDS, probability),
         ]
 
 

@@ -370,6 +370,7 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
     """
     from pipelines.check import check_model
     from pipelines.prepare_repair import prepare_repair
+    from pipelines.project.locations import project_option
     from pipelines.project.project import Project
     from pipelines.project.running import command_lock
 
@@ -386,14 +387,15 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
         write_page(to, check_page(data))
     lines = result.lines()
     if data["outcome"] == "failed" or result.turn_ends.faults:
-        lines.append(f"next: recover repair {shlex.join([ref, *guards(request)])}")
+        command = shlex.join([ref, *guards(request), *project_option(opened.root)])
+        lines.append(f"next: recover repair {command}")
     return CommandResult(data | {"page": str(to) if to else None}, lines, EXIT_CODES[data["outcome"]])
 
 
 def guards(request: Request) -> Iterator[str]:
-    """What the check was given that a repair takes, too."""
+    """What the check was given that a repair takes, too, but a limit: by default it asks as many as it needs."""
     files = {"--docs": request.docs, "--questions": request.questions, "--ifeval-data": request.ifeval_data}
-    for flag, value in {**files, "--limit": request.limit}.items():
+    for flag, value in files.items():
         yield from (flag, str(value)) if value is not None else ()
     for assignment in request.assignments:
         yield from ("--set", assignment)

@@ -88,6 +88,8 @@ def model_path(reference: str) -> str:
             "an existing folder, or a hub id like org/name."
         )
     folder = Path(path)
+    if folder.is_file():
+        raise RecoverError(f"{reference} is a file. Name the folder that holds the model.")
     if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", ADAPTER_CONFIG)):
         saved = [file.parent for file in folder.glob("checkpoint-*/*config.json")]
         if saved:

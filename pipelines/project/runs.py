@@ -190,21 +190,16 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
     return past
 
 
-def dropped_by(project: Project, checkpoint: Checkpoint) -> str:
-    """The cycles behind the current checkpoint that this one was not made from, as a clause. Empty if there are none,
-    or if it was not mid-trained here."""
+def dropped_cycles(project: Project, checkpoint: Checkpoint) -> str:
+    """The cycles that a promotion of the checkpoint would drop: the current one has learned them, and they began after
+    this one's own mid-training. Empty if there are none, such as "cycle 3" otherwise."""
     current, line = project.reader.current(project.id), project.reader.lineage(checkpoint.id)
-    if current is None or not any(ancestor.role == "midtrained" for ancestor in line):
+    own = [ancestor for ancestor in line if ancestor.role == "midtrained"]
+    if current is None or not own:
         return ""
-    own = {ancestor.cycle for ancestor in line}
-    learned = {c.cycle for c in project.reader.lineage(current.id) if c.role == "midtrained"}
-    dropped = sorted(number for number in learned - own if number)
-    if not dropped:
-        return ""
-    names = f"cycle {dropped[0]}" if len(dropped) == 1 else f"cycles {', '.join(map(str, dropped))}"
-    return (
-        f"it lacks what {names} learned, which {current.reference} has; `recover promote` makes it current all the same"
-    )
+    later = [c for c in project.reader.lineage(current.id) if c.role == "midtrained" and c.id > own[0].id]
+    numbers = sorted({c.cycle for c in later if c.cycle} - {c.cycle for c in own})
+    return f"{'cycle' if len(numbers) == 1 else 'cycles'} {', '.join(map(str, numbers))}" if numbers else ""
 
 
 def _by_questions(project: Project, checkpoint: int, questions: Path) -> tuple[float, int] | None:

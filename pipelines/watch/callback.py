@@ -225,7 +225,10 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         if self._reads and not self.readings and not self.warning:
             budget = f"it did not fit into {100 * self.budget.share:g} % of the training's time"
             why = f"the training ended before step {self.budget.every}" if self.budget.every else budget
-            log.warning(f"No reading of forgetting was taken: {why}. Check the result with `recover check`.")
+            log.warning(
+                f"No reading of forgetting was taken: {why}. Check the saved model with `recover check`, or read every "
+                "N steps with ForgettingCallback(trainer, every=N)."
+            )
         with self._without_ending_the_training():
             is_cancelled = self._record is not None and self._record.is_cancelled
             self._finish_record("interrupted" if is_cancelled else "done" if self._reads else "failed")

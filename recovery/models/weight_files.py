@@ -1,6 +1,6 @@
 """The tensors in the files of a model, which are read without loading it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,30 @@ from recovery.errors import RecoverError
 from recovery.models.adapters import same_model
 from recovery.models.students import INDEX, SINGLE, name_and_revision, shards_of
 
-NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
+HEAD, EMBEDDINGS = "lm_head.weight", ("embed_tokens.weight", "wte.weight")
+BUFFER = "rotary_emb.inv_freq"  # which files may have or not
 
 
-@cache
 def same_weights(first: str, second: str) -> bool:
-    """Whether two references name one model, or two with equal weights, such as a hub id and a copy in a folder."""
+    """Whether two references name one model, or two with equal weights, such as a hub id and a copy in a folder.
+
+    One of them may lack a head that is its embedding."""
     if same_model(first, second):
         return True
     ours, theirs = tensor_files(first), tensor_files(second)
-    names = [name for name in ours if name in theirs or not name.endswith(NOT_STORED)]
-    if any(name not in theirs for name in names):
-        return False
+    names = {name for name in ours.keys() | theirs.keys() if not name.endswith(BUFFER)}
+    pairs = [(_stored(name, ours), _stored(name, theirs)) for name in sorted(names)]
     first_of, second_of = tensor_reader(ours), tensor_reader(theirs)
-    return all(torch.equal(first_of(name).float(), second_of(name).float()) for name in names)
+    return all(a and b for a, b in pairs) and all(
+        torch.equal(first_of(a).float(), second_of(b).float()) for a, b in pairs if a and b
+    )
+
+
+def _stored(name: str, files: Mapping[str, Path]) -> str | None:
+    """The name under which a weight is stored: a head may be the embedding."""
+    if name in files or not name.endswith(HEAD):
+        return name if name in files else None
+    return next((other for other in files if other.endswith(EMBEDDINGS)), None)
 
 
 def tensor_files(reference: str) -> dict[str, Path]:

@@ -36,4 +36,4 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_a_model_that_ends_its_turns_is_said_to() -> None:
-    assert "Its turns end where they should." in check_page(data(turn_ends={"rows": [], "faults": []}))
+    assert "The turns of the model end where they should." in check_page(data(turn_ends={"rows": [], "faults": []}))

@@ -17,7 +17,7 @@ from pipelines.prepare_job import (
     teachers_in_memory,
 )
 from pipelines.prepare_repair import prepare_repair
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from pipelines.request import Request
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides, change_recipe
@@ -120,6 +120,25 @@ def test_a_teacher_from_outside_that_was_changed_is_not_resumed_with(docs: Path,
     change_json(teacher / "generation_config.json", temperature=0.5)
     with pytest.raises(RecoverError, match="teacher was changed since this command began"):
         check_same_models(project, job)
+    shutil.rmtree(teacher)
+    with pytest.raises(RecoverError, match="teacher is gone since this command began"):
+        check_same_models(project, job)
+
+
+def test_a_model_that_lacks_a_promoted_cycle_is_distilled_with_a_warning_and_not_repaired(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = copy_of_base(project.checkpoint_folder(1))
+    cycle, _ = project.tracker.open_cycle(project.id)
+    hash = weights_hash(folder)
+    older = project.tracker.checkpoint(project.id, "midtrained", folder, cycle=cycle, hash=hash)
+    promoted_cycle(project)
+    student = project.reader.checkpoint(older).reference
+    with caplog.at_level("WARNING"):
+        prepare_job(project, Request("distill", student=student))
+    assert "The current model has learned cycle 2, and cycle:1/midtrained has not" in caplog.text
+    with pytest.raises(RecoverError, match="its repair would drop that"):
+        prepare_repair(project, Request("repair", student=student))
 
 
 def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

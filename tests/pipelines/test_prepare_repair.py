@@ -62,8 +62,9 @@ def test_a_copy_with_the_chat_template_of_the_base_keeps_the_tokens_that_were_ad
     )
 
 
-def test_only_weights_are_shared_with_a_copy(tmp_path: Path) -> None:
+def test_only_large_files_are_shared_with_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tokenizer is saved into files of many names: through a link it would change the model's own."""
+    monkeypatch.setattr("pipelines.prepare_repair.LARGE", 1 << 20)
     model = copy_of_base(tmp_path / "model")
     (model / "sentencepiece.bpe.model").write_bytes(b"pieces")
     copied = Path(_fixed_copy(Project.open(tmp_path / "project"), str(model), True, None))

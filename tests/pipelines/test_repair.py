@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from db.next_attempt import NextAttempt
 from evals.results import Result
-from pipelines.cycle import Cycle
+from pipelines.cycle import Answer, Cycle
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict, judge_knowledge
@@ -288,7 +288,7 @@ def test_a_move_that_passes_the_gate_is_not_promoted_if_its_replies_do_not_end(o
         checkpoint, verdict(KEPT, passed=True)
     )
     assert (promoted, decided[0][3]) == (decision == "promoted", decision)
-    assert text == ("not promoted" if objection else "promoted")
+    assert text == (f"not promoted: {objection}" if objection else "promoted")
     assert not objection or objection in decided[0]
 
 
@@ -298,10 +298,15 @@ def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project
     current = promoted_cycle(project)
     recovered = project.reader.checkpoint(record_checkpoint(project, cycle, 4, parent=older))
     assert recovered is not None
-    promoted, _ = Cycle(project, JOB)._decide(recovered, verdict(KEPT, passed=True))
+    promoted, text = Cycle(project, JOB)._decide(recovered, verdict(KEPT, passed=True))
     assert not promoted
     assert project.current.id == current.id
-    assert "lacks what cycle 2 learned" in project.reader.promotions(project.id)[0].why
+    assert "it has not learned cycle 2, as the current model has" in project.reader.promotions(project.id)[0].why
+    assert verdict(KEPT, passed=True).headline(text).startswith("Not promoted: it has not learned cycle 2, as")
+    third = project.reader.checkpoint(record_checkpoint(project, cycle, 5, parent=older))
+    assert third is not None
+    answered = Cycle(project, JOB, answer=Answer(True, "a person"))._decide(third, verdict(KEPT, passed=True))
+    assert answered == (True, "promoted")
 
 
 def test_what_a_repair_advises_changes_something() -> None:

@@ -6,7 +6,7 @@ import pytest
 from evals.suites.suite_measurement import of_file
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
-from pipelines.project.runs import dropped_by, past_cycles, recorded_run
+from pipelines.project.runs import dropped_cycles, past_cycles, recorded_run
 from tests.evals.fakes import result
 from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
@@ -60,15 +60,23 @@ def test_a_cycle_counts_whichever_checkpoint_was_distilled_from_its_mid_trained_
 def test_an_attempt_of_an_older_cycle_would_drop_what_was_promoted_since(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     older = project.tracker.checkpoint(project.id, "midtrained", "m1", parent=project.clean.id, cycle=cycle)
-    assert not dropped_by(project, project.reader.checkpoint(older)), "nothing was promoted yet"
+    assert not dropped_cycles(project, project.reader.checkpoint(older)), "nothing was promoted yet"
     second, third = promoted_cycle(project), promoted_cycle(project)
     for student in (older, record_checkpoint(project, cycle, 4, parent=older), second.id):
-        dropped = dropped_by(project, project.reader.checkpoint(student))
-        assert dropped.startswith("it lacks what cycle 3 learned, which cycle:3/recovered has"), dropped
+        assert dropped_cycles(project, project.reader.checkpoint(student)) == "cycle 3"
     again = record_checkpoint(project, None, 5, parent=third.parent_id)
     outside = project.tracker.checkpoint(project.id, "external", "./mine")
-    for checkpoint in (third.id, again, outside, project.clean.id):
-        assert not dropped_by(project, project.reader.checkpoint(checkpoint))
+    after = project.tracker.checkpoint(project.id, "midtrained", "m4", parent=project.clean.id)
+    for checkpoint in (third.id, again, outside, project.clean.id, after):
+        assert not dropped_cycles(project, project.reader.checkpoint(checkpoint))
+    number = project.tracker.open_cycle(project.id)
+    chained = project.tracker.checkpoint(project.id, "midtrained", "m5", parent=third.id, cycle=number.id)
+    end = record_checkpoint(project, number.id, 6, parent=chained)
+    project.tracker.promote(project.id, number.id, end, "promoted", "ada", "it reads well")
+    assert dropped_cycles(project, project.reader.checkpoint(older)) == f"cycles 3, {number.number}"
+    assert dropped_cycles(project, project.reader.checkpoint(again)) == f"cycle {number.number}"
+    project.tracker.promote(project.id, None, third.id, "promoted", "ada", "back")
+    assert not dropped_cycles(project, project.reader.checkpoint(again))
 
 
 def test_only_a_measurement_by_a_cycle_s_own_questions_says_what_it_knew(project: Project, tmp_path: Path) -> None:

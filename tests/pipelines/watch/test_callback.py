@@ -193,7 +193,7 @@ def test_too_small_a_budget_reads_nothing_and_the_end_says_so(tmp_path: Path, ca
     assert callback._rows is None, "nor is the clean model read before the first step"
     assert "did not fit" in caplog.text
     trained(trainer_of(tmp_path, steps=2), every=100)
-    assert "No reading of forgetting was taken: the training ended before step 100." in caplog.text
+    assert "No reading of forgetting was taken: the training ended before step 100. Check" in caplog.text
 
 
 @pytest.mark.parametrize("stop", [False, True])
