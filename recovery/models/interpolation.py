@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from recovery.chunked_loss import at_least_float32
-from recovery.errors import RecoverError
+from recovery.errors import RecoverError, first_line
 from recovery.models.adapters import beyond_plain_lora
 from recovery.models.students import Student, load_causal, load_chat
 from recovery.models.weight_files import same_weights
@@ -21,8 +21,14 @@ def merge(student: Student) -> Student:
     if not student.has_adapter:
         raise RecoverError(f"The model {student.path} has full weights already, so there is no adapter to merge.")
     _untie_adapted_embeddings(student)
-    with torch.no_grad():
-        model = student.model.merge_and_unload()
+    try:
+        with torch.no_grad():
+            model = student.model.merge_and_unload()
+    except Exception as error:  # of any kind: what peft cannot merge depends on the adapter's method and its layers
+        raise RecoverError(
+            f"The adapter {student.path} cannot be merged into its base ({first_line(error)}). Export it by itself "
+            "(--adapter)."
+        ) from error
     model.config._name_or_path = student.path  # the base's own name would mark these weights as clean
     return Student(model.requires_grad_(False), student.chat, student.path, student.updates)
 

@@ -177,6 +177,12 @@ def test_what_scaling_does_not_undo_is_refused(tmp_path: Path, base: str, option
         WeightInterpolation(load_student(str(folder)), base)
 
 
+def test_an_adapter_that_peft_cannot_merge_is_exported_by_itself(tmp_path: Path, base: str) -> None:
+    folder = saved(base, tmp_path / "adapter", target_modules=["o_proj"], lora_bias=True)
+    with pytest.raises(RecoverError, match=r"cannot be merged into its base \(.*\)\. Export it by itself"):
+        merge(load_student(str(folder)))
+
+
 def test_another_method_than_lora_and_trained_tokens_are_named(tmp_path: Path, base: str) -> None:
     untied = str(save_tiny(tmp_path / "untied", tied=False))
     other = IA3Config(target_modules=["k_proj"], feedforward_modules=[])
