@@ -28,6 +28,7 @@ SENTENCES = {
 BLIND = "{base} follows too few instructions to tell whether {model} has forgotten more than the gate allows"
 TWO_SIDED = 0.025  # the level of each bound of a 95 % interval
 LEARNED_BY = {"closed_book": "questions", "cloze": "recall of documents", "answers": "likelihood of answers"}
+NAMES = ("base", "model")
 Passes = dict[str, bool]
 
 
@@ -94,9 +95,9 @@ class CheckResult:
     def lines(self) -> list[str]:
         return [
             self.summary,
-            *verdict_table(self.verdict.as_dict()),
+            *verdict_table(self.verdict.as_dict(), NAMES),
             "",
-            *change_table([*self.forgotten, *self.learned], ("base", "model")),
+            *change_table([*self.forgotten, *self.learned]),
             *self.turn_ends.lines(),
             *self.notes,
         ]
@@ -153,14 +154,14 @@ def learned_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change
     return rows
 
 
-def change_table(rows: Sequence[Change], names: tuple[str, str]) -> list[str]:
+def change_table(rows: Sequence[Change]) -> list[str]:
     labels = [("  " if row.is_part else "") + row.name for row in rows]
     width = max(24, *map(len, labels))
-    lines = [f"{'':<{width}}{names[0]:>9}{names[1]:>11}{'difference, 95 % interval':>30}{'n':>8}"]
+    lines = [f"{'':<{width}}{NAMES[0]:>7}{NAMES[1]:>8}{'difference, 95 % interval':>27}{'n':>7}"]
     for label, row in zip(labels, rows, strict=True):
         low, high = row.ci95
         interval = f"{row.difference:+.3f} [{low:+.3f}, {high:+.3f}]" if low == low else f"{row.difference:+.3f}"
-        lines.append(f"{label:<{width}}{row.base:>9.3f}{row.model:>11.3f}{interval:>30}{row.n:>8,}")
+        lines.append(f"{label:<{width}}{row.base:>7.3f}{row.model:>8.3f}{interval:>27}{row.n:>7,}")
     return lines
 
 

@@ -326,7 +326,8 @@ class Cycle(Stage):
         earlier = self._earlier_decision(recovered)
         if earlier is not None:
             promoted = earlier.decision == "promoted"
-            return promoted, verdict.decision_text(promoted)
+            text = verdict.decision_text(promoted)
+            return promoted, f"not promoted: {earlier.why}" if verdict.passed and not promoted else text
         objection = (self.objection or self._drops)(recovered) if verdict.passed and not self.answer else ""
         answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
         decision: Decision = "promoted" if answer.promote else "rejected"

@@ -30,7 +30,7 @@ from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
 from pipelines.model_loading import check_engine, check_servers
 from pipelines.project.locations import relocate
-from pipelines.project.project import Project
+from pipelines.project.project import Project, parse_reference
 from pipelines.project.runs import dropped_cycles, last_time, past_cycles
 from pipelines.request import READ, Request
 from pipelines.settings.defaults import midtraining_steps, warn_of_few_steps
@@ -153,6 +153,8 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         for name, value in recipe_inputs.chosen_recipe(settings.distill).dials.items()
     }
     steps, start = None, "current" if request.midtrains else request.student
+    if project.row and not request.midtrains and (start is None or parse_reference(start)):
+        _warn_of_dropped_cycles(project, project.find(start) if start else _student(project, request))
     if corpus and not conversations and not recipe(settings.midtrain.recipe).context:
         chat = load_chat(project.base)
         tokens = estimated_tokens(corpus.texts, chat.tokenizer) + len(corpus.texts) * chat.tokens_around_document
@@ -173,6 +175,14 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
     }
 
 
+def _warn_of_dropped_cycles(project: Project, student: Checkpoint) -> None:
+    if dropped := dropped_cycles(project, student):
+        log.warning(
+            f"The current model has learned {dropped}, and {student.reference} has not: what comes of it is not "
+            "promoted, even if it passes the gate"
+        )
+
+
 def prepare_job(
     project: Project,
     request: Request,
@@ -189,11 +199,8 @@ def prepare_job(
     if is_alone and project.row and (last := last_time(project, request.command)):
         log.info(last)
     student = None if request.midtrains else _student(project, request)
-    if student and (dropped := dropped_cycles(project, student)):
-        log.warning(
-            f"The current model has learned {dropped}, and {student.reference} has not: what comes of it is not "
-            "promoted, even if it passes the gate"
-        )
+    if student:
+        _warn_of_dropped_cycles(project, student)
     start = student or start or project.current
     plan = eval_plan(project, request, start, student)
     if request.command != "midtrain":  # otherwise nothing is measured

@@ -173,7 +173,7 @@ class RepairResult:
         verdicts = ["", "gate", "", *(move.verdict.outcome for move in self.moves)]
         table = zip(scores_table(rows), took, verdicts, strict=True)
         lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
-        lines = [self.summary, *verdict_table(self.last.verdict.as_dict()), "", *lines]
+        lines = [self.summary, *verdict_table(self.last.verdict.as_dict(), ("base", "now")), "", *lines]
         lines += [GUARDS[self.guard], *self.notes, *([self.fixed] if self.fixed else [])]
         if not self.ends_later and has_lost_ends(self.moves[0].ending, self.base_ending):
             ends = (f"{move.label()} {move.ending:.2f}" for move in self.moves)

@@ -15,19 +15,11 @@ from recovery.errors import RecoverError, first_line
 from recovery.models.adapters import WEIGHTS, base_of, check_weights, does_not_fit, head_changed
 from recovery.models.chat_template import added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
-from recovery.models.students import (
-    config_of,
-    load_causal,
-    load_chat,
-    model_without_weights,
-    refuse_quantised,
-)
-from recovery.models.weight_files import same_weights, tensor_files, tensor_names, tensor_reader
+from recovery.models.students import config_of, load_causal, load_chat, model_without_weights, refuse_quantised
+from recovery.models.weight_files import BUFFER, NOT_STORED, same_weights, tensor_files, tensor_names, tensor_reader
 
 COMPARED = 12  # matrices whose directions are compared
 UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
-
-NOT_STORED = ("lm_head.weight", "rotary_emb.inv_freq")  # ends of names that files may have or not
 
 
 @dataclass(frozen=True)
@@ -137,7 +129,7 @@ def _check_full_weights(model: str, base: str) -> bool:
     for name in sorted(ours):
         tensor = tensor_of(name)
         _check_finite(model, name, tensor)
-        if name not in theirs and equal and not name.endswith("inv_freq"):  # a head may be a copy of the embedding
+        if name not in theirs and equal and not name.endswith(BUFFER):  # a head may be a copy of the embedding
             equal = any(torch.equal(tensor.float(), original_of(e).float()) for e in theirs if has_token_rows(e))
         if name not in theirs or (name not in compared and not equal):
             continue

@@ -21,7 +21,7 @@ from recovery.telemetry import repetition
 
 UNLEARNED = 0.5  # a model that gives the end less than this share of the base's probability has lost it
 MIN_ENDS = 4  # replies of the base that end, from which its probability is told
-WHERE_THE_BASE_ENDS = "probability of the end, where the base ends"
+WHERE_THE_BASE_ENDS = "P(end) where the base's replies end"
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,15 @@ class StopFiles:
         return {name: getattr(self, name) for name in ("template", "generation", "tokenizer", "pad")}
 
     def name(self, *ids: int | None) -> str:
-        named = [f"{self.tokens.convert_ids_to_tokens(id)} ({id})" for id in ids if id is not None]
-        return ", ".join(named) or "none"
+        return ", ".join(self._name(id) for id in ids if id is not None) or "none"
+
+    def _name(self, id: int) -> str:
+        token = self.tokens.convert_ids_to_tokens(id)
+        return f"{id} (not in the vocabulary)" if token is None else f"{token} ({id})"
+
+    def known(self, *ids: int) -> list[int]:
+        """In order, those that are in the vocabulary."""
+        return sorted(id for id in set(ids) if id < len(self.tokens))
 
     def rows(self) -> list[tuple[str, str]]:
         return [
@@ -147,7 +154,7 @@ def file_faults(files: StopFiles, base: StopFiles | None = None) -> list[Fault]:
     if end is not None:
         stops = f"{files.name(*files.generation)} only" if files.generation else "no token"
         what = f"Turns end with {files.name(end)}, and the generation config stops at {stops}, so replies run on"
-        cure = f"Set eos_token_id in generation_config.json to {sorted({end, *files.generation})}"
+        cure = f"Set eos_token_id in generation_config.json to {files.known(end, *files.generation)}"
         faults.append(Fault(what, cure))
     return faults
 
@@ -183,7 +190,7 @@ def measured_fault(
     if model.other is not None and model.ended_by_other > enough and not _has_new_end(files, base_files):
         ends = f"{model.ended_by_other:.2f} of its replies end with {files.name(model.other)}"
         what = f"{ends}, at which the generation config does not stop, so replies run on"
-        stops = sorted({model.other, *files.generation})
+        stops = files.known(model.other, *files.generation)
         until = f"until then set eos_token_id in generation_config.json to {stops}"
         cure = f"`recover repair` teaches it {files.name(files.template)} again; {until}"
         return Fault(what, cure)

@@ -24,6 +24,10 @@ def stop_at_the_separator_only(folder: Path) -> None:
     change_json(folder / "generation_config.json", eos_token_id=SEPARATOR)
 
 
+def stop_beyond_the_vocabulary(folder: Path) -> None:
+    change_json(folder / "generation_config.json", eos_token_id=99999)
+
+
 def stop_nowhere(folder: Path) -> None:
     change_json(folder / "generation_config.json", eos_token_id=None)
 

@@ -78,7 +78,7 @@ def headline(cycle: Cycle, runs: Sequence[Run] = ()) -> Markup:
     state = "was discarded" if is_discarded(cycle, runs) else _STATES.get(cycle.outcome, cycle.outcome)
     opening, verdict = f"Cycle {cycle.number} {state}", cycle.verdict or {}
     if cycle.status == "rejected" and verdict.get("passed"):
-        return Markup(f"{opening}, against the gate")
+        opening, verdict = f"{opening}, although it passed the gate", {"reason": cycle.decision_reason}
     reason = str(verdict.get("reason") or "") if cycle.status == "rejected" else ""
     return join([opening, ": ", bdi(reason, 200)] if reason else [opening])
 

@@ -45,3 +45,4 @@ def silence_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TQDM_DISABLE", "1")
     warnings.filterwarnings("ignore", category=FutureWarning)
+    warnings.filterwarnings("ignore", module="peft")

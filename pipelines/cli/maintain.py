@@ -1,5 +1,6 @@
 """Commands that maintain a project and its machines: init, doctor, cancel, gc."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,4 +169,6 @@ def _examine_model(project: Path | None, model: str, base: str | None) -> Comman
     path = model_path(model) if Path(model).is_dir() else opened.path_of(model)
     clean = opened.base if base is not None or not opened.base_is_default else None
     ends = examine_turn_ends(path, clean)
-    return CommandResult(ends.as_json(), ends.lines(), REJECTED if ends.faults else SUCCESS)
+    command = shlex.join([model, *(["--base", base] if base else [])])
+    further = [f"next: recover {'repair' if ends.faults else 'check'} {command}"] if clean else []
+    return CommandResult(ends.as_json(), [*ends.lines(), *further], REJECTED if ends.faults else SUCCESS)

@@ -370,7 +370,6 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
     """
     from pipelines.check import check_model
     from pipelines.prepare_repair import prepare_repair
-    from pipelines.project.locations import project_option
     from pipelines.project.project import Project
     from pipelines.project.running import command_lock
 
@@ -387,8 +386,7 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
         write_page(to, check_page(data))
     lines = result.lines()
     if data["outcome"] == "failed" or result.turn_ends.faults:
-        command = shlex.join([ref, *guards(request), *project_option(opened.root)])
-        lines.append(f"next: recover repair {command}")
+        lines.append(f"next: recover repair {shlex.join([ref, *guards(request)])}")
     return CommandResult(data | {"page": str(to) if to else None}, lines, EXIT_CODES[data["outcome"]])
 
 

@@ -14,21 +14,22 @@ COLUMN = 13  # characters
 
 
 def scores_table(rows: Mapping[str, Mapping[str, float | None]]) -> list[str]:
-    """The four measures of each row, below their names."""
+    """The measures of each row, below their names, but for those that no row has."""
     width = max(len(name) for name in rows)
-    names = [wrap(name, COLUMN - 2) for name in MEASURES.values()]
+    measures = [measure for measure in MEASURES if any(scores.get(measure) is not None for scores in rows.values())]
+    names = [wrap(MEASURES[measure], COLUMN - 2) for measure in measures]
     lines = [" " * width + "".join(f"{name[line]:>{COLUMN}}" for name in names) for line in range(2)]
     for name, scores in rows.items():
-        cells = [scores.get(measure) for measure in MEASURES]
+        cells = [scores.get(measure) for measure in measures]
         lines.append(f"{name:<{width}}" + "".join(f"{'-' if c is None else f'{c:.3f}':>{COLUMN}}" for c in cells))
     return lines
 
 
-def verdict_table(verdict: Mapping[str, Any]) -> list[str]:
-    """One line a measure, then what was lost and gained."""
+def verdict_table(verdict: Mapping[str, Any], names: tuple[str, str] = ("clean", "now")) -> list[str]:
+    """One line a measure, then what was lost and gained; `names` are those of the two models."""
     measures = measure_lines(verdict)
     width = max((len(measured.name) for measured in measures), default=0) + 2
-    header = f"{'':<{width}}{'clean':>7}   {'now':<7}{'with 95 %':>12}{'limit':>9}"
+    header = f"{'':<{width}}{names[0]:>7}   {names[1]:<7}{'with 95 %':>12}{'limit':>9}"
     lines = [header]
     for measured in measures:
         if measured.is_judged:

@@ -191,8 +191,9 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
 
 
 def dropped_cycles(project: Project, checkpoint: Checkpoint) -> str:
-    """The cycles that a promotion of the checkpoint would drop: the current one has learned them, and they began after
-    this one's own mid-training. Empty if there are none, such as "cycle 3" otherwise."""
+    """The cycles that a promotion of the checkpoint would drop, such as "cycle 3"; empty if there are none.
+
+    They began after its own mid-training, and the current checkpoint has learned them."""
     current, line = project.reader.current(project.id), project.reader.lineage(checkpoint.id)
     own = [ancestor for ancestor in line if ancestor.role == "midtrained"]
     if current is None or not own:

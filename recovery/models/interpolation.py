@@ -24,6 +24,8 @@ def merge(student: Student) -> Student:
     try:
         with torch.no_grad():
             model = student.model.merge_and_unload()
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # of any kind: what peft cannot merge depends on the adapter's method and its layers
         raise RecoverError(
             f"The adapter {student.path} cannot be merged into its base ({first_line(error)}). Export it by itself "

@@ -34,6 +34,8 @@ def test_the_fault_is_named(tmp_path: Path) -> None:
     assert "the generation config stops at <|endoftext|> (0) only" in fault["what"]
     assert named.data["model"]["probability"] == pytest.approx(named.data["base"]["probability"], abs=1e-4)
     assert named.data["base"]["finished"] > 0.5
+    shown = recover(tmp_path, "doctor", "--model", runs_on, "--base", BASE, as_json=False).ended(3).data
+    assert shown.splitlines()[-1] == f"next: recover repair {runs_on} --base {BASE}"
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_a_measure_is_followed_by_its_kinds_and_tasks() -> None:
     assert (kept.difference, kept.lost) == (0.0, 0)
     assert kept.is_part
     assert not rows[3].is_part
-    assert len(change_table(rows, ("base", "model"))) == 6
+    assert len(change_table(rows)) == 6
 
 
 def test_the_interval_holds_for_all_looks_if_prompts_were_asked_in_blocks() -> None:

@@ -11,6 +11,7 @@ from pipelines.job import Job, store_file, store_prompts
 from pipelines.prepare_job import (
     _held_out,
     check_same_models,
+    describe_job,
     eval_plan,
     evenly,
     prepare_job,
@@ -135,8 +136,9 @@ def test_a_model_that_lacks_a_promoted_cycle_is_distilled_with_a_warning_and_not
     promoted_cycle(project)
     student = project.reader.checkpoint(older).reference
     with caplog.at_level("WARNING"):
+        describe_job(project, Request("distill", student=student))
         prepare_job(project, Request("distill", student=student))
-    assert "The current model has learned cycle 2, and cycle:1/midtrained has not" in caplog.text
+    assert caplog.text.count("The current model has learned cycle 2, and cycle:1/midtrained has not") == 2
     with pytest.raises(RecoverError, match="its repair would drop that"):
         prepare_repair(project, Request("repair", student=student))
 

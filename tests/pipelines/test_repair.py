@@ -303,6 +303,7 @@ def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project
     assert project.current.id == current.id
     assert "it has not learned cycle 2, as the current model has" in project.reader.promotions(project.id)[0].why
     assert verdict(KEPT, passed=True).headline(text).startswith("Not promoted: it has not learned cycle 2, as")
+    assert Cycle(project, JOB)._decide(recovered, verdict(KEPT, passed=True)) == (False, text), "when it is resumed"
     third = project.reader.checkpoint(record_checkpoint(project, cycle, 5, parent=older))
     assert third is not None
     answered = Cycle(project, JOB, answer=Answer(True, "a person"))._decide(third, verdict(KEPT, passed=True))

@@ -32,6 +32,7 @@ from tests.stop_contracts import (
     mask_the_end_as_padding,
     overwrite_the_row,
     stop_at_the_separator_only,
+    stop_beyond_the_vocabulary,
     stop_nowhere,
     write_no_end,
 )
@@ -66,6 +67,11 @@ def test_a_copy_of_the_base_ends_its_turns(folder: Path, cache: ContentCache) ->
     ("damage", "sentence", "cure"),
     [
         (stop_at_the_separator_only, "stops at <|endoftext|> (0) only", "generation_config.json to [0, 2]"),
+        (
+            stop_beyond_the_vocabulary,
+            "stops at 99999 (not in the vocabulary) only",
+            "Set eos_token_id in generation_config.json to [2]",
+        ),
         (stop_nowhere, "stops at no token, so replies run on", "Set eos_token_id in generation_config.json to [2]"),
         (write_no_end, "writes no token behind a reply, where that of its base has <|im_end|>", "Copy the base's chat"),
         (overwrite_the_row, "its training has overwritten the end of a turn", "`recover repair`"),

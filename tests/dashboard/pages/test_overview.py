@@ -58,8 +58,10 @@ def test_the_chart_over_time_has_the_drift_of_each_checkpoint_once_it_was_measur
 
 
 def test_a_rejection_against_the_gate_is_not_explained_by_its_limits(reader):
-    cycle = reader.cycles(1)[-1].replaced(verdict={"passed": True, "reason": "every limit is met"})
-    assert str(summaries.headline(cycle)) == "Cycle 3 not promoted, against the gate"
+    verdict = {"passed": True, "reason": "every limit is met"}
+    cycle = reader.cycles(1)[-1].replaced(verdict=verdict, decision_reason="it has not learned cycle 4")
+    text = "Cycle 3 not promoted, although it passed the gate: <bdi>it has not learned cycle 4</bdi>"
+    assert str(summaries.headline(cycle)) == text
 
 
 def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(tracker, written, seeded):

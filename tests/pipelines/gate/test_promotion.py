@@ -264,7 +264,7 @@ def test_a_folder_without_a_model_is_not_promoted(project: Project, tmp_path: Pa
     assert project.current.role == "base"
 
 
-def test_status_and_runs_print_the_four_measures(project: Project) -> None:
+def test_status_and_runs_print_what_was_measured(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     checkpoint = record_checkpoint(project, cycle, 1)
     measuring = project.tracker.start_run(project.id, "eval", cycle)
@@ -272,7 +272,8 @@ def test_status_and_runs_print_the_four_measures(project: Project) -> None:
         score = {"suite": suite, "task": task, "data": "lab", "seconds": 1.0}
         project.tracker.evaluation(checkpoint, measuring, score | {"metrics": {"match": {"value": value, "n": 20}}})
     rows = [line.split() for line in shown_by(project, "status").splitlines()]
-    assert ["cycle", "1", "-", "-", "0.900", "0.750"] in rows
+    assert ["cycle", "1", "0.900", "0.750"] in rows
+    assert ["earlier", "what", "it"] in rows, "the first line of the names of both measures"
     assert "what it knew before" in " ".join(shown_by(project, "show", "cycle:1").split())
     (listed,) = [one for one in answer(project, "runs")["runs"] if one["scores"]]
     assert listed["scores"] == {"behaviour": None, "knowledge": None, "earlier": 0.9, "retention": 0.75}
