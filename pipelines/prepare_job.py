@@ -14,7 +14,13 @@ from evals.suites.config import load_suites, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.instruction_following import read_prompts as read_ifeval
 from evals.suites.knowledge import read_questions
-from evals.suites.training_texts import CONVERSATION_WINDOW, Conversation, encode_conversation
+from evals.suites.training_texts import (
+    CONVERSATION_WINDOW,
+    Conversation,
+    encode_conversation,
+    find_clozes,
+    read_passages,
+)
 from pipelines.documents.conversations import GIVE_CONVERSATIONS, read_training_files, warn_of_unread_tools
 from pipelines.documents.corpus import (
     Corpus,
@@ -144,6 +150,14 @@ def warn_of_learned_questions(questions: Path | None, conversations: Sequence[Co
         )
 
 
+def warn_of_no_recall(passages: Path | None) -> None:
+    if passages is not None and not any(map(find_clozes, read_passages(passages))):
+        log.warning(
+            "The documents have no names or numbers whose recall could be measured, as in scripts without capitals or "
+            "spaces: new knowledge is shown in bits per byte, and not judged. Give questions (--questions)"
+        )
+
+
 def describe_job(project: Project, request: Request) -> dict[str, Any]:
     """What `prepare_job` would prepare (`--dry-run`); writes nothing."""
     (settings, _, _), teacher, corpus, conversations = check_request(project, request)
@@ -208,6 +222,7 @@ def prepare_job(
     corpus = save_snapshot(project.home, documents) if documents else None
     if corpus is not None and plan.questions is None:
         plan = replace(plan, passages=sample_passages(project.home, corpus))
+        warn_of_no_recall(plan.passages)
     elif plan.questions is None and conversations and (sample := _held_out(conversations, load_chat(project.base))):
         plan = replace(plan, passages=store_conversations(project, sample, "sample"))
         log.info(

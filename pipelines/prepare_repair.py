@@ -23,6 +23,7 @@ from pipelines.prepare_job import (
     evenly,
     store_conversations,
     warn_of_learned_questions,
+    warn_of_no_recall,
     weights_of,
 )
 from pipelines.project.locations import FIXED
@@ -105,6 +106,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     sample = None  # of what the fine-tune was trained on
     if not request.questions and corpus:
         sample = sample_passages(project.home, corpus)
+        warn_of_no_recall(sample)
     elif not request.questions:
         sample = store_conversations(project, evenly(conversations, chat), "sample")
     plan = replace(eval_plan(project, request, project.clean, None), passages=sample, probe_all=True)

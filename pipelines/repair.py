@@ -23,7 +23,7 @@ from pipelines.cycle import Cycle, Outcome, saved_job
 from pipelines.evaluation.checkpoint_measurement import knowledge_result
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.evaluation.printed_tables import scores_table, verdict_table
-from pipelines.gate.verdict import LEAST_GAIN, Verdict
+from pipelines.gate.verdict import LEAST_GAIN, Judgement, Verdict
 from pipelines.job import Job
 from pipelines.log import duration, log
 from pipelines.model_loading import load_frozen
@@ -238,14 +238,11 @@ def run_repair(project: Project, job: Job) -> RepairResult:
                 if has_ends or (name == "interpolation" and needs_start):
                     job = replace(job, student=project.resolve(move.checkpoint).id)
                     share = None
-    known_as_it_is = moves[0].verdict.knowledge
-    nothing_gained = known_as_it_is is not None and known_as_it_is.limit == 0
-    guard = "" if nothing_gained else _guard(job.eval_plan)
     return RepairResult(
         job.model or student.reference,
         project.base_name,
         headlines(clean),
-        guard,
+        _guard(job.eval_plan, moves[0].verdict.knowledge),
         moves,
         list(job.notes),
         job.fixed,
@@ -346,7 +343,12 @@ def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameter
     return replace(job, command="distill", settings=apply_overrides(settings, overrides), id=f"{job.id}-{name}")
 
 
-def _guard(plan: EvalPlan) -> str | None:
+def _guard(plan: EvalPlan, known: Judgement | None) -> str | None:
+    """What guards new knowledge; `known` is how that of the fine-tune as it was is judged."""
+    if known is None:  # also of documents without any names or numbers
+        return None
+    if known.limit == 0:  # nothing was gained
+        return ""
     if plan.questions:
         return "questions"
-    return None if plan.passages is None else "answers" if has_conversations(plan.passages) else "documents"
+    return "answers" if plan.passages and has_conversations(plan.passages) else "documents"

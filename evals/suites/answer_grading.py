@@ -10,7 +10,8 @@ from fractions import Fraction
 ARTICLES = {"a", "an", "the"}
 HEDGES = {"or", "nor"}  # next to the reference they retract it
 # Only before it: after it they deny something else, or start a sentence.
-DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent"}
+DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent", "unlike"}
+DENIALS_OF_TWO = {("rather", "than"), ("instead", "of"), ("no", "longer")}
 SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
 PREPOSITIONS = {"at", "by", "for", "from", "in", "of", "on", "to"}  # the same: "not in 1871", but "not. In 1871"
 
@@ -50,6 +51,8 @@ LAST_NUMBER = re.compile(  # the hyphen of 3-5 is no minus, and 1/3 is one numbe
 )
 LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
 FRACTION = re.compile(r"(\d+)?([¼-¾⅐-⅞])")
+# Letters that have no accent to be left out, as they are often written without them.
+PLAIN_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"})
 SIGNS = {0x2212: "-", 0x2044: "/", 0x66B: ".", 0x66C: ","}  # the minus, that of fractions, and Arabic ones of numbers
 ZERO_DECIMALS = re.compile(r"(?<=\d)\.00?(?![.:]?\d)")  # 5.00 is 5; but 12.000, with digit grouping, is not 12
 
@@ -64,7 +67,7 @@ def normalized_words(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    text = unicodedata.normalize("NFKD", FRACTION.sub(_in_digits, text)).casefold()
+    text = unicodedata.normalize("NFKD", FRACTION.sub(_in_digits, text)).casefold().translate(PLAIN_LETTERS)
     text = _plain_numbers(unicodedata.normalize("NFC", re.sub(r"[\u0300-\u036f'’]", "", text)))
     text = ZERO_DECIMALS.sub("", text)
     text = LETTER_SIGNS.sub(r"\g<0> ", text)
@@ -105,6 +108,7 @@ def _states(reply: str, reference: str, question: str) -> bool | None:
     following = reply_words[start + len(target) :]
     is_retracted = bool(
         set(leading[-1:]) & (HEDGES | DENIALS)
+        or tuple(leading[-2:]) in DENIALS_OF_TWO
         or set(following[:1]) & HEDGES
         or "".join(reply_words[:start]).endswith(UNSPACED_HEDGES + UNSPACED_DENIALS_BEFORE)
         or "".join(following).startswith(UNSPACED_HEDGES + UNSPACED_DENIALS_AFTER)

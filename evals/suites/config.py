@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from glob import glob
 from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
@@ -14,6 +15,7 @@ from recovery.models.students import checkpoint_metadata
 YAML_SUFFIXES = (".yaml", ".yml")
 FILE_SUFFIXES = (".jsonl", *YAML_SUFFIXES)
 LAB_TASKS = {"behaviour": ("ifeval", "refusals"), "retention": ("arithmetic", "own_world")}  # that `lab` stands for
+DATA_FOLDERS = ("dataset_path", "data_dir")  # keys of lm-eval's YAML files whose value may be a folder
 TRUST = "RECOVER_TRUST_TASKS"  # environment variable that allows lm-eval YAML files, which may run code
 
 
@@ -111,9 +113,15 @@ def _referenced_files(file: Path) -> Iterator[Path]:
         events = list(yaml.parse(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))  # runs no code
     except (OSError, ValueError, yaml.YAMLError):
         return  # loading the task reports the error
+    key = ""
     for event in events:
         if isinstance(event, yaml.ScalarEvent):
             module = event.value.rpartition(".")[0].replace(".", "/") + ".py"
             name = module if event.tag == "!function" else event.value
             # Includes are relative to the file's own folder; for lm-eval, data is relative to the current one.
             yield from (path for path in (file.parent / name, Path(name)) if os.path.isfile(path))
+            if key in DATA_FOLDERS and os.path.isdir(name):
+                yield Path(name)
+            if "*" in name and Path(name).suffix:  # no text of a prompt
+                yield from (Path(path) for path in sorted(glob(name, recursive=True)) if os.path.isfile(path))
+            key = event.value

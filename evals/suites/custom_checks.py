@@ -177,7 +177,11 @@ def _refuse(constant: str) -> None:
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFC", text.casefold())
+    return _composed(text.casefold())
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
 
 
 TYPE_NAMES = {str: "text", int: "whole number", bool: "value true or false"}
@@ -185,9 +189,9 @@ CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool] | None]] = {
     "contains": (str, lambda answer, value: _folded(value) in _folded(answer.text)),
     "lacks": (str, lambda answer, value: _folded(value) not in _folded(answer.text)),
     "says": (str, None),  # takes the prompt, too
-    "equals": (str, lambda answer, value: answer.text.strip() == value.strip()),
-    "starts_with": (str, lambda answer, value: answer.text.lstrip().startswith(value)),
-    "ends_with": (str, lambda answer, value: answer.text.rstrip().endswith(value)),
+    "equals": (str, lambda answer, value: _composed(answer.text).strip() == _composed(value).strip()),
+    "starts_with": (str, lambda answer, value: _composed(answer.text).lstrip().startswith(_composed(value))),
+    "ends_with": (str, lambda answer, value: _composed(answer.text).rstrip().endswith(_composed(value))),
     "matches": (str, lambda answer, value: _pattern_matches(value, answer.text)),
     "min_words": (int, lambda answer, value: len(answer.text.split()) >= value),
     "max_words": (int, lambda answer, value: len(answer.text.split()) <= value),

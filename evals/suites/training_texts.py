@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import regex  # type: ignore[import-untyped]
+
 from evals.jsonl import read_rows, text_field
 from evals.results import Item, Metric, Result, item_key
 from evals.subject import Subject, encode_pair, sum_logprobs, with_cost_meter
@@ -33,7 +35,7 @@ CLOZES_PER_PASSAGE = 4
 SENTENCE_GAP = 64  # characters before a name that show whether it begins a sentence
 
 NUMBER = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?!\w)")
-NAMES = re.compile(r"[A-Z][\w'’-]*(?: [A-Z][\w'’-]*)*")
+NAMES = regex.compile(r"\p{Lu}[\w'’-]*(?: \p{Lu}[\w'’-]*)*")
 SENTENCE_START = re.compile(r"(?:^|[.!?\n\"“(*#>-])\s*$")  # here a capital letter does not mark a name
 
 

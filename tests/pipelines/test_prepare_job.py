@@ -16,6 +16,7 @@ from pipelines.prepare_job import (
     evenly,
     prepare_job,
     teachers_in_memory,
+    warn_of_no_recall,
 )
 from pipelines.prepare_repair import prepare_repair
 from pipelines.project.project import Project, weights_hash
@@ -141,6 +142,19 @@ def test_a_model_that_lacks_a_promoted_cycle_is_distilled_with_a_warning_and_not
     assert caplog.text.count("The current model has learned cycle 2, and cycle:1/midtrained has not") == 2
     with pytest.raises(RecoverError, match="its repair would drop that"):
         prepare_repair(project, Request("repair", student=student))
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"), [("这座桥是很久以前建的，后来被重新修过。", True), ("It was built by Ada Brenn.", False)]
+)
+def test_documents_whose_recall_cannot_be_measured_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, warns: bool
+) -> None:
+    passages = tmp_path / "passages.jsonl"
+    passages.write_text(json.dumps({"text": text}) + "\n")
+    with caplog.at_level("WARNING"):
+        warn_of_no_recall(passages)
+    assert ("new knowledge is shown in bits per byte, and not judged" in caplog.text) == warns
 
 
 def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

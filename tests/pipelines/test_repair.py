@@ -197,8 +197,11 @@ def test_what_guards_the_new_knowledge_is_said(tmp_path: Path) -> None:
     chats, texts = tmp_path / "chats.jsonl", tmp_path / "texts.jsonl"
     chats.write_text('{"messages": []}\n')
     texts.write_text('{"text": "a"}\n')
-    plans = [EvalPlan(questions=texts), EvalPlan(passages=texts), EvalPlan(passages=chats), EvalPlan()]
-    assert [_guard(plan) for plan in plans] == ["questions", "documents", "answers", None]
+    plans = [EvalPlan(questions=texts), EvalPlan(passages=texts), EvalPlan(passages=chats)]
+    known = Judgement(True, 0.5, 0.5, 0.4, 100)
+    assert [_guard(plan, known) for plan in plans] == ["questions", "documents", "answers"]
+    assert [_guard(plan, replace(known, limit=0.0)) for plan in plans] == [""] * 3
+    assert [_guard(plan, None) for plan in plans] == [None] * 3, "documents may have no names or numbers"
 
 
 def repaired(*moves: Move, guard: str | None = None) -> RepairResult:

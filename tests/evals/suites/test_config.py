@@ -77,6 +77,13 @@ def test_the_content_id_of_a_yaml_covers_the_files_it_refers_to(tmp_path: Path) 
         file.write_text(file.read_text() + "\n")
         ids.add(content_id(str(sums)))
     assert len(ids) == 5
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for named in (f"dataset_path: {folder}", f"dataset_kwargs: {{data_files: '{folder}/*.jsonl'}}"):
+        sums.write_text(named)
+        before = content_id(str(sums))
+        (folder / "more.jsonl").write_text(named)
+        assert content_id(str(sums)) != before
     sums.write_text("task: [")
     assert content_id(str(sums)) not in ids
 

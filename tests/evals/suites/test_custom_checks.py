@@ -37,6 +37,9 @@ def passes(check: dict[str, Any], reply: str, *, finished: bool = True) -> bool:
         ({"json": False}, "plain", "[1]"),
         ({"contains": "café"}, "Un CAFE\u0301", "cafe"),
         ({"lacks": "cafe\u0301"}, "cafe", "Un café"),
+        ({"equals": "cafe\u0301"}, "café", "cafe"),
+        ({"starts_with": "cafe\u0301"}, "café au lait", "cafe au lait"),
+        ({"ends_with": "café"}, "Un cafe\u0301", "Un cafe"),
         ({"instruction": "punctuation:no_comma"}, "Hello there", "Hello, there"),
         (
             {"instruction": "length_constraints:number_words", "kwargs": {"relation": "at least", "num_words": 3}},

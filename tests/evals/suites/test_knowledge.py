@@ -23,6 +23,9 @@ WHO = "Who founded Orlan?"
         ("ada brenn.", "Ada Brenn"),
         ("I believe that it was the engineer Ada Brenn, born in Tolmar.", "Ada Brenn"),
         ("It is Zurich", "Zürich"),
+        ("It is in Lodz", "Łódź"),
+        ("It was Søren Ægir", "Soren Aegir"),
+        ("Instead, Ada Brenn built it.", "Ada Brenn"),
         ("1,873", "1873"),
         ("The cost is 3.5.", "3.5"),
         ("It costs 5.00 crowns", "5"),
@@ -148,6 +151,10 @@ def test_right_answers(reply: str, reference: str) -> None:
         ("No one knows.", "No"),
         ("It was not in 1871.", "1871"),
         ("It was not by Ada Brenn", "Ada Brenn"),
+        ("It was Oda Marl rather than Ada Brenn", "Ada Brenn"),
+        ("Oda Marl instead of Ada Brenn", "Ada Brenn"),
+        ("It was no longer Ada Brenn", "Ada Brenn"),
+        ("Unlike Ada Brenn, Oda Marl did", "Ada Brenn"),
     ],
 )
 def test_wrong_answers(reply: str, reference: str) -> None:

@@ -43,6 +43,18 @@ def test_clozes_are_first_mentions_of_names_and_numbers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Насос построила инженер Вера Михайлова для завода", "Вера Михайлова"),
+        ("The old mill was built by Élodie Marchand", "Élodie Marchand"),
+        ("The valve of the pump is Ørsted, they say", "Ørsted"),
+    ],
+)
+def test_a_name_begins_with_a_capital_of_any_script(text: str, name: str) -> None:
+    assert [cloze.target for cloze in find_clozes(text)] == [name]
+
+
+@pytest.mark.parametrize(
     ("text", "number"),
     [
         ("It was opened in 1997, and closed", "1997"),
