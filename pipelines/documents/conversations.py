@@ -24,14 +24,16 @@ from recovery.models.chat_template import Chat, Message, learned
 
 TURNS = ("messages", "conversations", "conversation")
 QUESTIONS = ("prompt", "instruction", "question")
+QUESTIONS_OF_PAIRS = ("input", "query", "problem")  # where an answer is beside them, and no other question
 ANSWERS = ("completion", "output", "response", "answer", "chosen")
-FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "system_prompt", "history", "tools")
+FIELDS = (*TURNS, *QUESTIONS, *QUESTIONS_OF_PAIRS, *ANSWERS, "system", "system_prompt", "history", "tools", "functions")
 ABOUT = ("readme", "license")  # of a folder of training files
 LABELS, WRONG = ("label", "kto_tag"), ("false", "0", "0.0")  # of an answer by itself; tables write numbers or texts
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 CALL_ROLES = ("function_call", "tool_call")  # of a turn whose text is a call
 ROLES = dict.fromkeys(("gpt", "chatgpt", "bot", "model", *CALL_ROLES), "assistant") | {"human": "user"}
 ROLES |= dict.fromkeys(("observation", "function", "tool_response"), "tool")
+ROLES |= {"developer": "system"}  # OpenAI's newer name
 ROLES |= {role: role for role in ("system", "user", "assistant", "tool")}
 MAX_ROWS = 200_000  # that are read
 FIRST = 20  # rows that show whether a file has conversations, or conversations that show what a template leaves out
@@ -57,19 +59,21 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
     if messages and messages[-1]["role"] == "user":  # preferences may have the answers beside the turns
         chosen = [_turn(turn) for turn in _turns(row.get("chosen"), "assistant")]
         messages = chosen if any(turn["role"] == "user" for turn in chosen) else messages + chosen
-    if isinstance(system, str) and messages and messages[0]["role"] != "system":
-        messages.insert(0, {"role": "system", "content": system})
+    if system is not None and messages and messages[0]["role"] != "system":
+        messages.insert(0, _turn({"role": "system", "content": system}))
     return messages if any(message["role"] == "user" for message in messages) else []
 
 
 def tools_of(row: Mapping[str, Any]) -> list[Any] | None:
     """The tools that may be called; a table has them as a JSON text."""
-    tools = row.get("tools")
+    tools = _first(row, ("tools", "functions"))  # the second are OpenAI's of before
     if isinstance(tools, str):
         with suppress(ValueError, RecursionError):
             tools = json.loads(tools.strip() or "null")
     if tools and not isinstance(tools, list):
         raise ValueError('no valid "tools". Write a list of their JSON schemas.')
+    if tools and not has_content(row.get("tools")):
+        tools = [{"type": "function", "function": function} for function in tools]
     return tools or None
 
 
@@ -197,7 +201,7 @@ def _has_turns(row: Any) -> bool:
 
 
 def _is_pair(row: Any) -> bool:
-    return isinstance(row, dict) and bool(row.keys() & set(QUESTIONS) and row.keys() & set(ANSWERS))
+    return isinstance(row, dict) and bool(row.keys() & {*QUESTIONS, *QUESTIONS_OF_PAIRS} and row.keys() & set(ANSWERS))
 
 
 def _storable(conversation: dict[str, Any]) -> dict[str, Any]:
@@ -224,8 +228,10 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 def _question(row: Mapping[str, Any]) -> Any:
     question, context = _first(row, QUESTIONS), row.get("input")
-    if isinstance(question, str) and isinstance(context, str) and context.strip():
-        return f"{question}\n\n{context}"
+    if question is None and _first(row, ANSWERS) is not None:
+        return _first(row, QUESTIONS_OF_PAIRS)
+    if isinstance(question, str) and has_content(context):
+        return f"{question}\n\n{context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)}"
     return question
 
 

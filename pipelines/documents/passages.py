@@ -13,8 +13,8 @@ PASSAGES_PER_TURN = 4
 
 def passages_of(text: str, min_words: int = 0) -> Iterator[str]:
     """Join whole paragraphs up to MAX_WORDS; split longer paragraphs between sentences. Drop passages of fewer words
-    than `min_words`, told apart by spaces."""
-    return (passage for passage in _packed(_pieces(text), "\n\n") if len(passage.split()) >= min_words)
+    than `min_words`."""
+    return (passage for passage in _packed(_pieces(text), "\n\n") if _words(passage) >= min_words)
 
 
 def _words(text: str) -> float:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from evals.subject import Subject
+from evals.suites.answer_grading import UNSPACED
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.passages import MIN_WORDS, passages_of
 from pipelines.log import log
@@ -29,6 +30,7 @@ ALTERNATIVES = (  # to the base's own questions; in a cycle, --teacher-context b
     "in-context --teacher-context FILE`, name a more capable model with --base, or set midtrain.recipe=midtrain."
 )
 EARLIER_DOMAIN = "earlier"  # domain of prompts and documents of earlier cycles
+WORD = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})\S)+")
 PREFIX_WORDS = 8  # of a passage at least, for an opening of earlier documents
 MIN_SHARE, MAX_SHARE = 0.1, 0.75  # of a passage's words that the prefix has
 
@@ -40,8 +42,8 @@ def passages_in(texts: Iterable[str]) -> list[str]:
         if passages := list(dict.fromkeys(passage for text in texts for passage in passages_of(text, min_words))):
             return passages
     raise RecoverError(
-        "The documents have no passage of at least two words to learn in context: words are told apart by spaces. "
-        "Give other documents, or mid-train with the recipe midtrain."
+        "The documents have no passage of at least two words to learn in context. Give other documents, or mid-train "
+        "with the recipe midtrain."
     )
 
 
@@ -94,6 +96,6 @@ def as_prefix_prompts(texts: Sequence[str], chat: Chat) -> list[Prompt]:
 
 
 def opening_of(passage: str, rng: Random) -> str:
-    words = list(re.finditer(r"\S+", passage))
+    words = list(WORD.finditer(passage))
     length = max(2, int(len(words) * rng.uniform(MIN_SHARE, MAX_SHARE)))
-    return passage[: words[length - 1].end()]
+    return passage[: words[max(0, min(length, len(words) - 1) - 1)].end()]

@@ -325,7 +325,11 @@ class Stage:
     def earlier_corpora(self) -> list[CorpusSnapshot]:
         past = self.past_cycles()
         corpora = load_snapshots(self.project.home, [cycle.corpus for cycle in past])
-        if gone := len(past) - len(corpora):
+        documents = self.project.home / "documents"
+        of_chats = [c for c in past if c.corpus and (documents / f"{c.corpus}.conversations.jsonl").is_file()]
+        if of_chats:
+            log.info(f"The conversations of {len(of_chats)} of {len(past)} earlier cycles are not read again")
+        if gone := len(past) - len(corpora) - len(of_chats):
             log.warning(
                 f"Of {gone} of {len(past)} earlier cycles no documents are stored, so theirs are not read again. Set "
                 "keep_documents = true to keep those of later cycles"

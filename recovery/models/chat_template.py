@@ -172,9 +172,14 @@ class Chat:
         another way. The thinking that it begins in a prompt is left out where it prints the reply without."""
         before = self._apply(messages[:turn], tools, tokenize=False, add_generation_prompt=True)
         after = self._apply(messages[: turn + 1], tools, tokenize=False, add_generation_prompt=False)
-        if not after.startswith(before):
-            before = THINK_PREFIX.sub("", before)
-        return (before, after.removeprefix(before)) if after.startswith(before) else None
+        for start in (before, THINK_PREFIX.sub("", before)):
+            if after.startswith(start):
+                return start, after.removeprefix(start)
+        if messages[0]["role"] != "system":
+            return None
+        # Mistral's templates print the system prompt before the last question alone, which ends a prompt only.
+        without = self._texts_of_turn(messages[1:], turn - 1, tools)
+        return without and (before, without[1])
 
     def _render(self, messages: list[Message], tools: list[Any] | None, *, add_generation_prompt: bool) -> list[int]:
         if not self.tokenizer.chat_template:
@@ -218,7 +223,7 @@ def document_ends(tokenizer: Any) -> tuple[int, ...]:
 
     Names decide. Where the vocabulary has none of them, it may be the EOS, or a special token that chats do not have:
     many chat models have the end of a turn as their EOS, and as their padding, too."""
-    ids, eos = _special_tokens(tokenizer), tokenizer.eos_token_id
+    ids, eos = _special_tokens(tokenizer, marked=True), tokenizer.eos_token_id
     named = [ids[name] for name in DOCUMENT_ENDS if name in ids]
     if named:
         return tuple(sorted(named, key=lambda id: id != eos))
@@ -242,10 +247,12 @@ def turn_end(tokenizer: Any, stops: Collection[int] = ()) -> int | None:
     return next((id for id in tokenizer.encode(behind, add_special_tokens=False)[:1] if id in stops), None)
 
 
-def _special_tokens(tokenizer: Any) -> dict[str, int]:
-    """By name. An ordinary token may look like one, such as the HTML tag `</s>`."""
+def _special_tokens(tokenizer: Any, *, marked: bool = False) -> dict[str, int]:
+    """By name: all that are added to the vocabulary or have a role, or those that are `marked` as special. An ordinary
+    token may look like one, such as the HTML tag `</s>`, which Gemma's tokenizers add as a text."""
     roles = zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
-    return {str(token): id for id, token in tokenizer.added_tokens_decoder.items()} | dict(roles)
+    added = tokenizer.added_tokens_decoder.items()
+    return {str(token): id for id, token in added if token.special or not marked} | dict(roles)
 
 
 def _rendered(tokenizer: Any, *more: Message) -> str:

@@ -30,6 +30,8 @@ FORMATS: dict[str, dict[str, Any]] = {
     "parts of text": {"messages": [{"role": "user", "content": [{"type": "text", "text": "Q"}]}, ASSISTANT]},
     "preferences with the prompt in both": {"prompt": [USER], "chosen": [USER, ASSISTANT], "rejected": [USER]},
     "question and answer": {"question": "Q", "answer": "A"},
+    "input and output": {"input": "Q", "output": "A"},
+    "query and response": {"query": "Q", "response": "A"},
     "roles in capitals": {"conversations": [{"from": "User", "value": "Q"}, {"role": "Assistant", "content": "A"}]},
     "a turn too many": {"messages": [USER, ASSISTANT, USER]},
 }
@@ -60,6 +62,16 @@ def turns(*texts: str) -> list[dict[str, str]]:
             {"question": "Q", "answer": "A", "system_prompt": "S"},
             [{"role": "system", "content": "S"}, *turns("Q", "A")],
         ),
+        (
+            {"messages": [USER, ASSISTANT], "system": [{"type": "text", "text": "S"}]},
+            [{"role": "system", "content": "S"}, *turns("Q", "A")],
+        ),
+        (
+            {"messages": [{"role": "developer", "content": "S"}, USER, ASSISTANT]},
+            [{"role": "system", "content": "S"}, *turns("Q", "A")],
+        ),
+        ({"instruction": "Q", "input": 7, "output": "A"}, turns("Q\n\n7", "A")),
+        ({"instruction": "Q", "input": {"à": [1, 2]}, "output": "A"}, turns('Q\n\n{"à": [1, 2]}', "A")),
         ({"prompt": "Q", "response": "A", "history": [["q", "a"]]}, turns("q", "a", "Q", "A")),
         ({"prompt": "Q", "response": "A", "history": turns("q", "a")}, turns("q", "a", "Q", "A")),
         ({"question": "Q", "context": "C", "answer": "A"}, turns("C\n\nQ", "A")),
@@ -132,6 +144,10 @@ AS_TEXT = {"name": "sum", "arguments": '{"of": [1, 2]}'}
             "tools": TOOLS,
         },
         {
+            "messages": [USER, {"role": "assistant", "content": None, "function_call": AS_TEXT}, *CALLING[2:]],
+            "functions": [TOOLS[0]["function"]],
+        },
+        {
             "conversations": [
                 {"from": "human", "value": "Q"},
                 {"from": "function_call", "value": json.dumps({"name": "sum", "arguments": {"of": [1, 2]}})},
@@ -141,7 +157,7 @@ AS_TEXT = {"name": "sum", "arguments": '{"of": [1, 2]}'}
             "tools": json.dumps(TOOLS),
         },
     ],
-    ids=["messages", "null and JSON texts", "function_call", "sharegpt"],
+    ids=["messages", "null and JSON texts", "function_call", "functions", "sharegpt"],
 )
 def test_calls_of_tools_and_their_results_keep_their_turns(row: dict[str, Any]) -> None:
     assert training_conversation(row) == {"messages": CALLING, "tools": TOOLS}
@@ -208,7 +224,9 @@ def test_tools_that_are_no_list_are_an_error(tools: Any) -> None:
         tools_of({"tools": tools})
 
 
-@pytest.mark.parametrize("row", [{"text": "a document"}, {"messages": [USER]}, {"output": "A"}, "text", None, 3])
+@pytest.mark.parametrize(
+    "row", [{"text": "a document"}, {"messages": [USER]}, {"output": "A"}, {"input": "a document"}, "text", None, 3]
+)
 def test_what_has_no_question_and_answer_is_no_conversation(row: Any) -> None:
     assert training_conversation(row) is None
 

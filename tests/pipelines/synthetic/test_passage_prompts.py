@@ -12,6 +12,7 @@ from pipelines.synthetic.passage_prompts import (
 )
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
+from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 from tests.models import BOS, tiny_student, tiny_tokenizer
 
@@ -24,15 +25,19 @@ def test_short_notes_are_passages_where_nothing_is_longer() -> None:
     assert passages_in(["One note.", "Another note.", "Note."]) == ["One note.", "Another note."]
 
 
-@pytest.mark.parametrize("texts", [["Note.", "Other."], ["桥在很久以前由石头建成。", ""]])
+@pytest.mark.parametrize("texts", [["Note.", "Other."], ["桥。", ""]])
 def test_documents_of_single_words_are_refused(texts: list[str]) -> None:
     with pytest.raises(RecoverError, match="no passage of at least two words"):
         passages_in(texts)
 
 
-def test_the_shortest_passage_has_an_opening(tmp_path: Path) -> None:
+def test_every_passage_has_an_opening_and_something_behind_it(tmp_path: Path) -> None:
     (prompt,) = opening_prompts(passages_in(["One note."]), tiny_student(tmp_path).chat, seed=1)
-    assert prompt.text == "One note."
+    assert prompt.text == "One"
+    document = CorpusSnapshot(Path(), "c0ffee", 1, tmp_path / "documents.jsonl")
+    write_jsonl(document.file, [{"text": "桥在很久以前由石头建成，后来被人们重新修过。"}])
+    (prefix,) = document_prefixes([document], 4, seed=1)
+    assert 2 <= len(prefix) < 20, "its words have no spaces between them"
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])

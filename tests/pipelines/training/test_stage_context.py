@@ -145,6 +145,13 @@ def test_documents_of_earlier_cycles_that_are_gone_are_told(project: Project, ca
     caplog.clear()
     file = snapshot_file(project.home, "c0ffee")
     file.parent.mkdir(exist_ok=True)
+    conversations = file.with_name("c0ffee.conversations.jsonl")
+    conversations.touch()
+    with caplog.at_level("INFO"):
+        assert stage.earlier_corpora() == []
+    assert caplog.messages == ["The conversations of 1 of 1 earlier cycles are not read again"]
+    conversations.unlink()
+    caplog.clear()
     write_jsonl(file, [{"text": "The ship sails."}])
     assert len(stage.earlier_corpora()) == 1
     assert not caplog.text

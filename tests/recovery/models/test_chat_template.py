@@ -57,6 +57,26 @@ def test_a_template_with_todays_date_reads_the_same_on_any_day(tmp_path: Path) -
         assert f"{DATE:%d %b %Y}" in rendered
 
 
+def test_a_template_may_print_the_system_prompt_before_the_last_question_alone() -> None:
+    """As Mistral's do: of a conversation that ends with an answer it prints none."""
+    mistral = chat(
+        "{% if messages[0].role == 'system' %}{% set system, turns = messages[0].content, messages[1:] %}"
+        "{% else %}{% set system, turns = '', messages %}{% endif %}{{ bos_token }}{% for m in turns %}"
+        "{% if m.role == 'user' %}[INST] {% if loop.last and system %}{{ system }}\n\n{% endif %}{{ m.content }}[/INST]"
+        "{% else %} {{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+    )
+    system, question = {"role": "system", "content": "Be brief."}, CONVERSATION[0]
+    tokens, targets = mistral.conversation([system, question, {"role": "assistant", "content": "Paris"}])
+    prompt = mistral.prompt([system, question])
+    assert "Be brief." in mistral.text(prompt)
+    assert tokens[: len(prompt)] == prompt
+    assert targets == [False] * len(prompt) + [True] * (len(tokens) - len(prompt))
+    assert mistral.tokenizer.decode(tokens[len(prompt) :]) == " Paris<|im_end|>"
+    longer, learned = mistral.conversation([system, *CONVERSATION[:2], question, CONVERSATION[1]])
+    assert longer[: len(mistral.prompt([system, *CONVERSATION[:2], question]))][-5:] == prompt[-5:]
+    assert not any(learned[: -len(tokens) + len(prompt)]), "the system prompt moves, so earlier answers are only read"
+
+
 @pytest.mark.parametrize("reply", ["Paris", "\nParis", "\n\nParis"])
 def test_a_reply_may_begin_with_what_makes_one_token_with_its_prompt(reply: str) -> None:
     merging = chat(CHATML)
@@ -157,6 +177,12 @@ def test_the_separator_is_the_one_of_pre_training_and_ends_replies_like_every_en
     }
     of_the_template = family.turn_ends - {"<|eom_id|>"} | {family.separator}
     assert names(chat, without_generation_config.eos_ids) == of_the_template
+
+
+def test_an_ordinary_token_with_the_name_of_a_separator_is_none() -> None:
+    tokenizer = FAMILIES["gemma3"].tokenizer()
+    tokenizer.add_tokens([AddedToken("</s>", special=False)])  # an HTML tag
+    assert tokenizer.convert_ids_to_tokens(document_ends(tokenizer)) == ["<eos>"]
 
 
 @families
