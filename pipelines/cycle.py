@@ -325,18 +325,20 @@ class Cycle(Stage):
         """Whether it is promoted, and the decision as text. A decision of before an interruption stays."""
         earlier = self._earlier_decision(recovered)
         if earlier is not None:
-            promoted = earlier.decision == "promoted"
-            text = verdict.decision_text(promoted)
-            return promoted, f"not promoted: {earlier.why}" if verdict.passed and not promoted else text
-        objection = (self.objection or self._drops)(recovered) if verdict.passed and not self.answer else ""
-        answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
-        decision: Decision = "promoted" if answer.promote else "rejected"
-        text, reason = "not promoted" if objection else verdict.decision_text(answer.promote), answer.reason
-        log.info(f"{text.capitalize()}: {reason}")
-        self.project.tracker.promote(
-            self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
-        )
-        return answer.promote, f"{text}: {objection}" if objection else text
+            promoted, reason = earlier.decision == "promoted", earlier.why
+        else:
+            objection = (self.objection or self._drops)(recovered) if verdict.passed and not self.answer else ""
+            answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
+            promoted, reason = answer.promote, answer.reason
+        is_refused = verdict.passed and not promoted
+        text = "not promoted" if is_refused else verdict.decision_text(promoted)
+        if earlier is None:
+            log.info(f"{text.capitalize()}: {reason}")
+            decision: Decision = "promoted" if promoted else "rejected"
+            self.project.tracker.promote(
+                self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
+            )
+        return promoted, f"{text}: {reason}" if is_refused else text
 
     def _drops(self, recovered: Checkpoint) -> str:
         if not (dropped := dropped_cycles(self.project, recovered)):

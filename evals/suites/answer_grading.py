@@ -10,7 +10,7 @@ from fractions import Fraction
 ARTICLES = {"a", "an", "the"}
 HEDGES = {"or", "nor"}  # next to the reference they retract it
 # Only before it: after it they deny something else, or start a sentence.
-DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent", "unlike"}
+DENIALS = {"neither", "not", "never", "cannot", "cant", "isnt", "wasnt", "arent", "werent"}
 DENIALS_OF_TWO = {("rather", "than"), ("instead", "of"), ("no", "longer")}
 SKIPPED = {"be", "been"}  # between such a word and the reference: "it cannot be blue"
 PREPOSITIONS = {"at", "by", "for", "from", "in", "of", "on", "to"}  # the same: "not in 1871", but "not. In 1871"
@@ -108,7 +108,7 @@ def _states(reply: str, reference: str, question: str) -> bool | None:
     following = reply_words[start + len(target) :]
     is_retracted = bool(
         set(leading[-1:]) & (HEDGES | DENIALS)
-        or tuple(leading[-2:]) in DENIALS_OF_TWO
+        or (tuple(leading[-2:]) in DENIALS_OF_TWO and not asked.issuperset(leading[-2:]))
         or set(following[:1]) & HEDGES
         or "".join(reply_words[:start]).endswith(UNSPACED_HEDGES + UNSPACED_DENIALS_BEFORE)
         or "".join(following).startswith(UNSPACED_HEDGES + UNSPACED_DENIALS_AFTER)

@@ -15,7 +15,7 @@ from recovery.models.students import checkpoint_metadata
 YAML_SUFFIXES = (".yaml", ".yml")
 FILE_SUFFIXES = (".jsonl", *YAML_SUFFIXES)
 LAB_TASKS = {"behaviour": ("ifeval", "refusals"), "retention": ("arithmetic", "own_world")}  # that `lab` stands for
-DATA_FOLDERS = ("dataset_path", "data_dir")  # keys of lm-eval's YAML files whose value may be a folder
+BUILDERS = ("json", "csv", "parquet", "text", "arrow")  # names that `dataset_path` has for formats
 TRUST = "RECOVER_TRUST_TASKS"  # environment variable that allows lm-eval YAML files, which may run code
 
 
@@ -108,6 +108,12 @@ def _with_dependencies(file: Path, visited: dict[Path, None]) -> list[Path]:
     return list(visited)
 
 
+def _is_data_folder(key: str, name: str) -> bool:
+    """Whether the value of a key is a folder here. A plain `data_dir` is more likely one of a data set on the hub."""
+    is_local = (key == "dataset_path" and name not in BUILDERS) or (key == "data_dir" and "/" in name)
+    return is_local and os.path.isdir(name) and Path(name).resolve() != Path.cwd()
+
+
 def _referenced_files(file: Path) -> Iterator[Path]:
     try:
         events = list(yaml.parse(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))  # runs no code
@@ -120,8 +126,8 @@ def _referenced_files(file: Path) -> Iterator[Path]:
             name = module if event.tag == "!function" else event.value
             # Includes are relative to the file's own folder; for lm-eval, data is relative to the current one.
             yield from (path for path in (file.parent / name, Path(name)) if os.path.isfile(path))
-            if key in DATA_FOLDERS and os.path.isdir(name):
+            if _is_data_folder(key, name):
                 yield Path(name)
-            if "*" in name and Path(name).suffix:  # no text of a prompt
+            if "*" in name and Path(name).suffix and name.isprintable() and " " not in name:  # no text of a prompt
                 yield from (Path(path) for path in sorted(glob(name, recursive=True)) if os.path.isfile(path))
             key = event.value

@@ -24,9 +24,8 @@ from recovery.models.chat_template import Chat, Message, learned
 
 TURNS = ("messages", "conversations", "conversation")
 QUESTIONS = ("prompt", "instruction", "question")
-QUESTIONS_OF_PAIRS = ("input", "query", "problem")  # where an answer is beside them, and no other question
 ANSWERS = ("completion", "output", "response", "answer", "chosen")
-FIELDS = (*TURNS, *QUESTIONS, *QUESTIONS_OF_PAIRS, *ANSWERS, "system", "system_prompt", "history", "tools", "functions")
+FIELDS = (*TURNS, *QUESTIONS, "input", *ANSWERS, "system", "system_prompt", "history", "tools", "functions")
 ABOUT = ("readme", "license")  # of a folder of training files
 LABELS, WRONG = ("label", "kto_tag"), ("false", "0", "0.0")  # of an answer by itself; tables write numbers or texts
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
@@ -66,14 +65,14 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
 
 def tools_of(row: Mapping[str, Any]) -> list[Any] | None:
     """The tools that may be called; a table has them as a JSON text."""
-    tools = _first(row, ("tools", "functions"))  # the second are OpenAI's of before
+    tools, functions = row.get("tools"), row.get("functions")  # the second are OpenAI's of before
+    if not has_content(tools) and isinstance(functions, list) and all(isinstance(one, dict) for one in functions):
+        tools = [one if "function" in one else {"type": "function", "function": one} for one in functions]
     if isinstance(tools, str):
         with suppress(ValueError, RecursionError):
             tools = json.loads(tools.strip() or "null")
     if tools and not isinstance(tools, list):
         raise ValueError('no valid "tools". Write a list of their JSON schemas.')
-    if tools and not has_content(row.get("tools")):
-        tools = [{"type": "function", "function": function} for function in tools]
     return tools or None
 
 
@@ -201,7 +200,7 @@ def _has_turns(row: Any) -> bool:
 
 
 def _is_pair(row: Any) -> bool:
-    return isinstance(row, dict) and bool(row.keys() & {*QUESTIONS, *QUESTIONS_OF_PAIRS} and row.keys() & set(ANSWERS))
+    return isinstance(row, dict) and bool(row.keys() & set(QUESTIONS) and row.keys() & set(ANSWERS))
 
 
 def _storable(conversation: dict[str, Any]) -> dict[str, Any]:
@@ -228,11 +227,10 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 def _question(row: Mapping[str, Any]) -> Any:
     question, context = _first(row, QUESTIONS), row.get("input")
-    if question is None and _first(row, ANSWERS) is not None:
-        return _first(row, QUESTIONS_OF_PAIRS)
-    if isinstance(question, str) and has_content(context):
-        return f"{question}\n\n{context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)}"
-    return question
+    is_missing = not has_content(context) or isinstance(context, bool) or context != context  # NaN in a table
+    if not isinstance(question, str) or is_missing:
+        return question
+    return f"{question}\n\n{context if isinstance(context, str) else json.dumps(context, ensure_ascii=False)}"
 
 
 def _with_context(row: dict[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,17 @@ PASSAGES_PER_TURN = 4
 def passages_of(text: str, min_words: int = 0) -> Iterator[str]:
     """Join whole paragraphs up to MAX_WORDS; split longer paragraphs between sentences. Drop passages of fewer words
     than `min_words`."""
-    return (passage for passage in _packed(_pieces(text), "\n\n") if _words(passage) >= min_words)
+    return (passage for passage in _packed(_pieces(text), "\n\n") if _spaced_words(passage) >= min_words)
+
+
+def _spaced_words(text: str) -> float:
+    """Two characters of a script without spaces are about one word."""
+    return sum(max(1.0, len(UNSPACED.findall(word)) / 2) for word in text.split())
 
 
 def _words(text: str) -> float:
-    """How long a text is; two characters of a script without spaces are about one word."""
-    return sum(max(1.0, len(UNSPACED.findall(word)) / 2, len(word) / MAX_WORD) for word in text.split())
+    """How long a text is: as above, but a long word counts as several."""
+    return sum(max(_spaced_words(word), len(word) / MAX_WORD) for word in text.split())
 
 
 def _packed(pieces: Iterable[str], separator: str) -> Iterator[str]:

@@ -29,7 +29,6 @@ from pipelines.documents.conversations import (
     LABELS,
     MEDIA,
     QUESTIONS,
-    QUESTIONS_OF_PAIRS,
     TURNS,
     has_media,
     is_wrong,
@@ -92,7 +91,7 @@ class ChatPrompt:
         whole = "\n".join(map(said, self.messages))
         turns = [message["content"] for message in self.messages if message["role"] == "user"]
         fields = {} if any(name in self.row[1] for name in TURNS) else self.row[1]
-        parts = [part for name in (*QUESTIONS, *QUESTIONS_OF_PAIRS) if isinstance(part := fields.get(name), str)]
+        parts = [part for name in (*QUESTIONS, "input") if isinstance(part := fields.get(name), str)]
         return list(dict.fromkeys([whole, self.user_text, *turns, *parts]))
 
     @property

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from recovery.errors import RecoverError, first_line
@@ -116,8 +116,11 @@ class Chat:
             before = self._render(messages[:i], tools, add_generation_prompt=True)
             after = self._render(messages[: i + 1], tools, add_generation_prompt=False)
             if after[: len(before)] != before and (texts := self._texts_of_turn(messages, i, tools)):
-                before, behind = (self.tokenizer.encode(text, add_special_tokens=False) for text in texts)
-                after = before + behind  # the start of the reply made one token with its prompt
+                before, behind, after = (
+                    self.tokenizer.encode(text, add_special_tokens=False) for text in (*texts, "".join(texts))
+                )
+                if after[: len(before)] != before:
+                    after = before + behind  # the start of the reply made one token with its prompt
             if after[: len(before)] != before:
                 raise RecoverError(
                     "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
@@ -170,16 +173,21 @@ class Chat:
     def _texts_of_turn(self, messages: list[Message], turn: int, tools: list[Any] | None) -> tuple[str, str] | None:
         """What the template prints before this turn of the assistant, and for it; None where it then prints others in
         another way. The thinking that it begins in a prompt is left out where it prints the reply without."""
-        before = self._apply(messages[:turn], tools, tokenize=False, add_generation_prompt=True)
-        after = self._apply(messages[: turn + 1], tools, tokenize=False, add_generation_prompt=False)
-        for start in (before, THINK_PREFIX.sub("", before)):
-            if after.startswith(start):
-                return start, after.removeprefix(start)
-        if messages[0]["role"] != "system":
-            return None
-        # Mistral's templates print the system prompt before the last question alone, which ends a prompt only.
-        without = self._texts_of_turn(messages[1:], turn - 1, tools)
-        return without and (before, without[1])
+
+        def shown(first: int, end: int, prompts: bool) -> str:
+            return str(self._apply(messages[first:end], tools, tokenize=False, add_generation_prompt=prompts))
+
+        prompt = shown(0, turn, True)
+        # Mistral's templates print the system prompt before the last question alone, so not before an answer.
+        for first in (0, 1) if messages[0]["role"] == "system" and turn > 1 else (0,):
+            try:
+                before, after = shown(first, turn, True), shown(first, turn + 1, False)
+            except Exception:  # of any kind, as below
+                return None
+            for whole in (lambda text: text, partial(THINK_PREFIX.sub, "")):
+                if after.startswith(whole(before)):
+                    return whole(prompt), after.removeprefix(whole(before))
+        return None
 
     def _render(self, messages: list[Message], tools: list[Any] | None, *, add_generation_prompt: bool) -> list[int]:
         if not self.tokenizer.chat_template:

@@ -66,7 +66,9 @@ def test_the_content_id_depends_on_the_content_of_files(tmp_path: Path) -> None:
     assert content_id("lab,gsm8k") == "lab,gsm8k"
 
 
-def test_the_content_id_of_a_yaml_covers_the_files_it_refers_to(tmp_path: Path) -> None:
+def test_the_content_id_of_a_yaml_covers_the_files_it_refers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sums, common, rows, code = (tmp_path / name for name in ("sums.yaml", "common.yaml", "rows.jsonl", "code.py"))
     common.write_text(f"include: sums.yaml\ndataset_kwargs: {{data_files: {{test: {rows}}}}}")  # a circular include
     sums.write_text("include: common.yaml\ntask: sums\ndoc_to_text: !function code.prompt")
@@ -79,7 +81,14 @@ def test_the_content_id_of_a_yaml_covers_the_files_it_refers_to(tmp_path: Path) 
     assert len(ids) == 5
     folder = tmp_path / "data"
     folder.mkdir()
-    for named in (f"dataset_path: {folder}", f"dataset_kwargs: {{data_files: '{folder}/*.jsonl'}}"):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json").mkdir()
+    sums.write_text("dataset_path: json\ndataset_kwargs: {data_dir: data}\ndoc_to_text: Write **/* and **.")
+    of_the_hub = content_id(str(sums))
+    for name in ("json", "data"):
+        (tmp_path / name / "other.jsonl").touch()
+    assert content_id(str(sums)) == of_the_hub
+    for named in (f"dataset_path: {folder}", "dataset_path: data", "data_files: {test: data/*.jsonl}"):
         sums.write_text(named)
         before = content_id(str(sums))
         (folder / "more.jsonl").write_text(named)

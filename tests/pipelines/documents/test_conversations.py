@@ -30,8 +30,6 @@ FORMATS: dict[str, dict[str, Any]] = {
     "parts of text": {"messages": [{"role": "user", "content": [{"type": "text", "text": "Q"}]}, ASSISTANT]},
     "preferences with the prompt in both": {"prompt": [USER], "chosen": [USER, ASSISTANT], "rejected": [USER]},
     "question and answer": {"question": "Q", "answer": "A"},
-    "input and output": {"input": "Q", "output": "A"},
-    "query and response": {"query": "Q", "response": "A"},
     "roles in capitals": {"conversations": [{"from": "User", "value": "Q"}, {"role": "Assistant", "content": "A"}]},
     "a turn too many": {"messages": [USER, ASSISTANT, USER]},
 }
@@ -71,6 +69,7 @@ def turns(*texts: str) -> list[dict[str, str]]:
             [{"role": "system", "content": "S"}, *turns("Q", "A")],
         ),
         ({"instruction": "Q", "input": 7, "output": "A"}, turns("Q\n\n7", "A")),
+        ({"instruction": "Q", "input": float("nan"), "output": "A", "functions": "math"}, turns("Q", "A")),
         ({"instruction": "Q", "input": {"à": [1, 2]}, "output": "A"}, turns('Q\n\n{"à": [1, 2]}', "A")),
         ({"prompt": "Q", "response": "A", "history": [["q", "a"]]}, turns("q", "a", "Q", "A")),
         ({"prompt": "Q", "response": "A", "history": turns("q", "a")}, turns("q", "a", "Q", "A")),
@@ -146,6 +145,7 @@ AS_TEXT = {"name": "sum", "arguments": '{"of": [1, 2]}'}
         {
             "messages": [USER, {"role": "assistant", "content": None, "function_call": AS_TEXT}, *CALLING[2:]],
             "functions": [TOOLS[0]["function"]],
+            "tools": [],
         },
         {
             "conversations": [
@@ -225,7 +225,8 @@ def test_tools_that_are_no_list_are_an_error(tools: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [{"text": "a document"}, {"messages": [USER]}, {"output": "A"}, {"input": "a document"}, "text", None, 3]
+    "row",
+    [{"text": "a document"}, {"messages": [USER]}, {"output": "A"}, {"input": "Q", "output": "A"}, "text", None, 3],
 )
 def test_what_has_no_question_and_answer_is_no_conversation(row: Any) -> None:
     assert training_conversation(row) is None

@@ -24,6 +24,10 @@ def test_a_few_of_each_text_come_before_more_of_the_first() -> None:
     assert passages == [*interleaved_passages(texts)] != [*interleaved_passages(texts, seed=1)]
 
 
+def test_a_long_word_is_one_word_where_passages_need_some() -> None:
+    assert list(passages_of("x" * 10_000, min_words=2)) == []
+
+
 def test_passages_of_a_script_without_spaces_are_as_long_as_others() -> None:
     paragraphs = ["天地玄黄宇宙洪荒。日月盈昃辰宿列张。" * 5 for _ in range(12)]
     passages = [passage for _, passage in interleaved_passages(["\n\n".join(paragraphs)])]

@@ -75,6 +75,7 @@ def test_a_template_may_print_the_system_prompt_before_the_last_question_alone()
     longer, learned = mistral.conversation([system, *CONVERSATION[:2], question, CONVERSATION[1]])
     assert longer[: len(mistral.prompt([system, *CONVERSATION[:2], question]))][-5:] == prompt[-5:]
     assert not any(learned[: -len(tokens) + len(prompt)]), "the system prompt moves, so earlier answers are only read"
+    mistral.conversation([system, CONVERSATION[1], *CONVERSATION[:2]])  # begins with an answer
 
 
 @pytest.mark.parametrize("reply", ["Paris", "\nParis", "\n\nParis"])
