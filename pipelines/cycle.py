@@ -330,15 +330,14 @@ class Cycle(Stage):
             objection = (self.objection or self._drops)(recovered) if verdict.passed and not self.answer else ""
             answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
             promoted, reason = answer.promote, answer.reason
-        is_refused = verdict.passed and not promoted
-        text = "not promoted" if is_refused else verdict.decision_text(promoted)
+        text = verdict.decision_text(promoted)
         if earlier is None:
             log.info(f"{text.capitalize()}: {reason}")
             decision: Decision = "promoted" if promoted else "rejected"
             self.project.tracker.promote(
                 self.project.id, self.cycle, recovered.id, decision, current_user(), reason, verdict.as_dict()
             )
-        return promoted, f"{text}: {reason}" if is_refused else text
+        return promoted, f"{text}: {reason}" if verdict.passed and not promoted else text
 
     def _drops(self, recovered: Checkpoint) -> str:
         if not (dropped := dropped_cycles(self.project, recovered)):

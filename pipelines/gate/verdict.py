@@ -64,8 +64,9 @@ class Verdict:
     changes: tuple[str, ...] = ()  # which instruction prompts were lost, and which are regained
 
     def decision_text(self, promoted: bool) -> str:
-        text = "promoted" if promoted else "not promoted"
-        return text if promoted == self.passed else f"{text}, against the gate"
+        if not promoted:
+            return "not promoted"
+        return "promoted" if self.passed else "promoted, against the gate"
 
     def headline(self, decision: str) -> str:
         return f"{decision[:1].upper()}{decision[1:]}{'' if self.passed else f': {self.reason}'}."

@@ -34,7 +34,7 @@ def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     same = judge(Gate(), result(passes), result(passes))
     assert same.passed
     assert same.headline(same.decision_text(promoted=True)) == "Promoted."
-    assert same.headline(same.decision_text(promoted=False)) == "Not promoted, against the gate."
+    assert same.headline(same.decision_text(promoted=False)) == "Not promoted."
     worse = judge(Gate(), result(passes), result([True] * 160 + [False] * 40))
     assert not worse.passed
     assert worse.reason == "instruction following is short of its limit"
