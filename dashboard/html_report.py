@@ -40,7 +40,11 @@ def report(reader: Reader, project: Project, number: int) -> str:
     cycle = next((candidate for candidate in cycles if candidate.number == number), None)
     if cycle is None:
         last = cycles[-1].number if cycles else 0
-        existing = f"The last one in the record is {last}." if last else "The record has no cycles."
+        existing = (
+            f"The last one in the record is {last}."
+            if last
+            else "The record has no cycles: `recover dashboard` shows runs, such as those of a repair."
+        )
         raise RecordError(f"There is no cycle {number}. {existing}")
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)

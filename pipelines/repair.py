@@ -180,13 +180,13 @@ class RepairResult:
             lines.append(
                 f"Probability of an end where replies of the base end: base {self.base_ending:.2f}, {', '.join(ends)}"
             )
+        lines.append(f"In the record: {', '.join(f'{move.label()} {move.checkpoint}' for move in self.moves)}")
         if self.is_repaired and (self.last.name != "none" or self.fixed):
             lines.append(f"{self.last.checkpoint} is in {self.last.path}")
             lines.append(f"next: recover export {shlex.quote(self.last.checkpoint)} --to ./repaired")
         if self.next_attempt:
-            lines.append(
-                f"next: the same command with {' and '.join(self.next_attempt.changes)}: {self.next_attempt.flags}"
-            )
+            changes = " and ".join(self.next_attempt.changes)
+            lines.append(f"next: the same `recover repair` with {changes}: {self.next_attempt.flags}")
         if not self.is_repaired and self.has_documents:
             lines.append("or: recover cycle --docs DIR, which trains the base anew beside its own answers and texts")
         return lines

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelines.cli import CommandResult, command_result, in_project, main, options
+from pipelines.log import log
 from pipelines.storage import is_remote
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ def export(project: "Project", ref: str, to: Path | str, adapter: bool) -> Comma
     from pipelines.project.export import export_checkpoint
 
     checkpoint = project.resolve(ref)
+    if ref == "current" and checkpoint.role == "base":
+        log.warning("Nothing was promoted, so this is the base. `recover runs` lists the checkpoints, such as run:3")
     kind = export_checkpoint(project, checkpoint, to, adapter=adapter)
     data = {"checkpoint": checkpoint.reference, "path": str(to.resolve() if isinstance(to, Path) else to), "kind": kind}
     return CommandResult(data, [f"{checkpoint.reference} is in {to} ({kind} weights)"])

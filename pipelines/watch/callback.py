@@ -73,6 +73,7 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         stop: bool = False,
         record: str | Path | None = None,
     ):
+        _check_arguments(trainer, every, budget, probes)
         self.trainer, self.stop = trainer, stop
         self.budget = Budget(budget, every)
         self.readings: list[dict[str, float]] = []
@@ -93,7 +94,7 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._reads, self._first_step = state.is_world_process_zero, state.global_step
         with self._without_ending_the_training():
-            if problem := obstacle(self.trainer, self._chat, state.global_step) if self._reads else None:
+            if self._reads and (problem := self._obstacle(state)):
                 self._reads = False
                 log.warning(f"Forgetting is not measured: {problem}. Check the result with `recover check`.")
             if not self._reads:
@@ -112,6 +113,12 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
                         "without any loss, so only a loss of instructions is warned of"
                     )
             self._has_begun = True
+
+    def _obstacle(self, state: Any) -> str | None:
+        steps, every = state.max_steps - state.global_step, self.budget.every
+        if every and every > steps:
+            return f"the training has {steps:,} steps, and every={every} is more; choose a smaller number, or none"
+        return obstacle(self.trainer, self._chat, state.global_step)
 
     def _read_clean_model(self, dataloader: Any, rows_of_the_training: int) -> None:
         """Once, as far as the training is expected to be long enough to pay for it and for one reading."""
@@ -169,6 +176,8 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
             ends = torch.tensor([float(is_cancelled or (self.stop and self.warning is not None))], device=args.device)
             if self.trainer.accelerator.gather(ends).any():  # on any process
                 control.should_training_stop = True
+                if self._reads and not is_cancelled:
+                    log.warning("The training ends here (stop=True)")
 
     def _read(self, rows: RowReadings, state: Any, control: Any) -> None:
         step, steps, model = state.global_step, state.max_steps - self._first_step, self._model()
@@ -225,9 +234,9 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         if self._reads and not self.readings and not self.warning:
             budget = f"it did not fit into {100 * self.budget.share:g} % of the training's time"
             why = f"the training ended before step {self.budget.every}" if self.budget.every else budget
+            other = "" if self.budget.every else ", or read every N steps with ForgettingCallback(trainer, every=N)"
             log.warning(
-                f"No reading of forgetting was taken: {why}. Check the saved model with `recover check`, or read every "
-                "N steps with ForgettingCallback(trainer, every=N)."
+                f"No reading of forgetting was taken: {why}. Check the saved model with `recover check`{other}."
             )
         with self._without_ending_the_training():
             is_cancelled = self._record is not None and self._record.is_cancelled
@@ -243,6 +252,9 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         """A failure here must not end a training of hours: it is said once, and nothing is read any more."""
         try:
             yield
+        except RecoverError as error:
+            self._reads = False
+            log.warning(f"Forgetting is not measured: {str(error)[:1].lower()}{str(error)[1:]}")
         except Exception as error:
             self._reads = False
             log.warning(
@@ -266,7 +278,13 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         tokenizer = getattr(self.trainer.processing_class, "tokenizer", self.trainer.processing_class)
         if getattr(tokenizer, "chat_template", None):
             return Chat.from_tokenizer(tokenizer, getattr(self.trainer.model, "generation_config", None))
-        return load_chat(self._base)
+        try:
+            return load_chat(self._base)
+        except RecoverError as error:
+            raise RecoverError(
+                "The trainer has no tokenizer with a chat template, and its base has none, either. Give it one: "
+                "Trainer(…, processing_class=tokenizer)."
+            ) from error
 
     @cached_property
     def _reads_otherwise(self) -> bool:
@@ -295,6 +313,17 @@ class Record:
             except Exception:  # the database is away: training goes on, and does not wait for it at every step
                 self._ask_again = time.monotonic() + RECORD_PAUSE
         return self.is_cancelled
+
+
+def _check_arguments(trainer: Any, every: Any, budget: Any, probes: Any) -> None:
+    if not hasattr(trainer, "model") or not hasattr(trainer, "accelerator"):
+        raise RecoverError(f"ForgettingCallback takes the trainer, not a {type(trainer).__name__}. Create that first.")
+    numbers = {"every": (every, 1), "probes": (probes, 0)}
+    for name, (value, least) in numbers.items():
+        if (name, value) != ("every", None) and (type(value) is not int or value < least):
+            raise RecoverError(f"{name} is {value!r}. It must be a whole number, at least {least}.")
+    if type(budget) not in (int, float) or not budget > 0:
+        raise RecoverError(f"budget is {budget!r}. It must be a share of the training's time, such as 0.03.")
 
 
 def obstacle(trainer: Any, chat: Chat, step: int) -> str | None:

@@ -238,7 +238,9 @@ def test_a_failed_repair_says_what_to_try_next() -> None:
     other = NextAttempt(("more steps",), "", "--set distill.steps=80")
     near = replace(move("answers"), scores=SCORES | {"retention": 0.95}, next_attempt=nearest)
     failed = repaired(move("none"), near, replace(move("opd"), next_attempt=other))
-    assert failed.lines()[-1] == ("next: the same command with more rows of texts by the base: --set distill.texts=0.4")
+    assert failed.lines()[-1] == (
+        "next: the same `recover repair` with more rows of texts by the base: --set distill.texts=0.4"
+    )
     assert failed.as_json()["next_attempt"] == "--set distill.texts=0.4"
     assert "recover cycle --docs" in replace(failed, has_documents=True).lines()[-1]
     passed = replace(failed, moves=[*failed.moves[:2], move("opd", passed=True)])

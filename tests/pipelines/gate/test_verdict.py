@@ -91,6 +91,9 @@ def test_a_loss_at_the_margin_is_not_to_be_decided_with_more_items() -> None:
     verdict = judge(Gate(), before, result([True] * 471 + [False] * 529))  # 0.029 below, where 0.030 is allowed
     assert (verdict.outcome, verdict.behaviour.needed) == ("inconclusive", None)
     assert "too close to the limit to be decided by more of them" in measure_lines(verdict.as_dict())[0].details
+    few = result([True] * 50 + [False] * 50), result([True] * 44 + [False] * 56)  # 0.06 below
+    beyond = measure_lines(judge(Gate(), *few).as_dict())[0]
+    assert (beyond.word, beyond.details[1]) == ("not decided", "more of them would probably show that it is missed")
 
 
 def test_a_limit_is_named_only_where_it_reaches_as_many_items() -> None:

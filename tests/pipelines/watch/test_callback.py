@@ -1,4 +1,5 @@
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ from pipelines.project.project import Project
 from pipelines.watch import ForgettingCallback, readings
 from pipelines.watch.callback import RECORD_PAUSE, Budget, Kind, Record, obstacle
 from pipelines.watch.readings import InstructionReadings, RowReadings
+from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from tests.models import save_tiny, tiny_tokenizer
 from tests.pipelines.options import recover
@@ -49,6 +51,14 @@ def trainer_of(
     collator = DataCollatorForLanguageModeling(tokenizer, mlm=False)
     data = Dataset.from_list([dict(row) for row in rows])
     return Trainer(model, training_arguments, train_dataset=data, data_collator=collator, processing_class=tokenizer)
+
+
+class EndsAfter(TrainerCallback):  # type: ignore[misc]
+    def __init__(self, steps: int):
+        self.steps = steps
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop |= state.global_step >= self.steps
 
 
 def trained(trainer: Trainer, **options: Any) -> ForgettingCallback:
@@ -192,8 +202,42 @@ def test_too_small_a_budget_reads_nothing_and_the_end_says_so(tmp_path: Path, ca
     assert not readings_in(trainer.state.log_history)
     assert callback._rows is None, "nor is the clean model read before the first step"
     assert "did not fit" in caplog.text
-    trained(trainer_of(tmp_path, steps=2), every=100)
-    assert "No reading of forgetting was taken: the training ended before step 100. Check" in caplog.text
+    beyond_the_end = trained(trainer_of(tmp_path, steps=2), every=100)
+    assert "not measured: the training has 2 steps, and every=100 is more; choose a smaller number" in caplog.text
+    assert beyond_the_end._rows is None
+    ends_early = trainer_of(tmp_path, steps=4)
+    ends_early.add_callback(EndsAfter(1))
+    trained(ends_early, every=3)
+    assert "No reading of forgetting was taken: the training ended before step 3. Check" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"every": 0}, "every is 0. It must be a whole number, at least 1."),
+        ({"every": "10"}, "every is '10'."),
+        ({"probes": -1}, "probes is -1. It must be a whole number, at least 0."),
+        ({"budget": "0.03"}, "budget is '0.03'. It must be a share"),
+        ({"budget": 0}, "budget is 0."),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path: Path, arguments: dict[str, Any], sentence: str) -> None:
+    trainer = trainer_of(tmp_path)
+    with pytest.raises(RecoverError, match=re.escape(sentence)):
+        ForgettingCallback(trainer, **arguments)
+    with pytest.raises(RecoverError, match="takes the trainer, not a Qwen"):
+        ForgettingCallback(trainer.model)
+
+
+def test_a_trainer_without_any_tokenizer_is_told_how_to_have_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = trainer_of(tmp_path, steps=2)
+    trainer.processing_class = None
+    trainer.model.config._name_or_path = ""
+    trained(trainer, every=1)
+    assert "Forgetting is not measured: the trainer has no tokenizer with a chat template" in caplog.text
+    assert "processing_class=tokenizer" in caplog.text
 
 
 @pytest.mark.parametrize("stop", [False, True])
