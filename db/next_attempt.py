@@ -44,7 +44,9 @@ class Attempt:
     planned: int  # at most
     given: Mapping[str, Any] = field(default_factory=dict)  # the settings that a person gave, by their dotted names
     stopped: str | None = None  # why it ended before its last step
-    knows_far_more: bool = False  # of the documents than before it, so that fewer rows of them are enough
+    # Of a move of a repair: others have other rates, and probes have chosen where it begins, so both stay.
+    of_repair: bool = False
+    knows_far_more: bool = False  # than the fine-tune did, so that fewer rows of what that learned are enough
 
     def distill(self, name: str) -> Any:
         return (self.settings.get("distill") or {}).get(name)
@@ -94,18 +96,18 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
         return None
     command = ["recover distill", *([f"--student {student}"] if student else [])]
     command += ["--teacher", shlex.quote(str(attempt.given.get("teacher", "base")))]
-    flags = [f"{change.flag}{change.value}" for change in changes.values() if change.value is not None]
+    flags = [f"--set {name}=none" for name in attempt.given if name in LIMITS]
+    flags += [f"{change.flag}{change.value}" for change in changes.values() if change.value is not None]
     command += [*_given(attempt.given, changes), *flags]
     return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command), " ".join(flags))
 
 
 def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
-    """The flags of an attempt's settings, but for those that are changed. Limits may stand in recover.toml."""
+    """The flags of an attempt's settings, but for those that are changed."""
     for name, value in given.items():
         flag = {"distill.recipe": "--recipe ", "distill.warm_start": "--warm-start "}.get(name, f"--set {name}=")
-        if name in LIMITS:
-            yield f"{flag}none"
-        elif not name.startswith("midtrain.") and name != "teacher" and flag not in changed:
+        is_other = name.startswith("midtrain.") or name == "teacher" or name in LIMITS
+        if not is_other and flag not in changed:
             text = "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             yield f"{flag}{shlex.quote(text)}"
 
@@ -125,14 +127,14 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
         return
     if lacks_behaviour:
         is_worse = _made_worse(behaviour) or (attempt.stopped or "").startswith(COLLAPSED)
-        yield _more_items(behaviour) or (_lower_rate(attempt) if is_worse else None) or _more_steps(attempt)
+        yield _more_items(behaviour) or (_lower_rate(attempt) if is_worse else _more_steps(attempt))
     if _is_short(retention):
         is_worse, texts = _made_worse(retention), _more_rows(attempt, "texts", other="documents")
         cure = (texts or _lower_rate(attempt)) if is_worse else (_warm_start(attempt) or texts)
-        yield _more_items(retention) or cure or _more_steps(attempt)
+        yield _more_items(retention) or cure or (None if is_worse else _more_steps(attempt))
     share = attempt.settings.get("keep_documents") is not False and attempt.distill("documents")
     if (lacks_behaviour or _is_short(retention)) and attempt.knows_far_more and share:
-        yield Change(f"fewer {ROWS['documents']}", "--set distill.documents=", f"{share / 4:g}")
+        yield Change("fewer rows of what it had learned", "--set distill.documents=", f"{share / 4:g}")
     if lacks_knowledge:
         fewer_steps = Change("fewer steps", "--set distill.steps=", max(1, attempt.steps // 2))
         yield _more_rows(attempt, "documents", other="texts") or fewer_steps
@@ -164,7 +166,7 @@ def _more_steps(attempt: Attempt) -> Change | None:
     last step."""
     has_budget = attempt.distill("max_minutes") or attempt.distill("max_flops")
     if attempt.steps < attempt.planned and attempt.distill("probe_every") and not has_budget:
-        return Change("no early stopping", "--set distill.probe_every=", 0)
+        return None if attempt.of_repair else Change("no early stopping", "--set distill.probe_every=", 0)
     if 2 * attempt.steps <= attempt.planned and not has_budget:
         return None  # no more than were planned
     return Change("more steps", "--set distill.steps=", max(2 * attempt.steps, attempt.planned))
@@ -173,7 +175,8 @@ def _more_steps(attempt: Attempt) -> Change | None:
 def _lower_rate(attempt: Attempt) -> Change | None:
     """Where the distillation cost more than it brought back, or collapsed, more of it would cost more."""
     rate = attempt.distill("learning_rate")
-    return Change("a lower rate", "--set distill.learning_rate=", f"{rate / 4:g}") if rate else None
+    has_none = attempt.of_repair or not rate
+    return None if has_none else Change("a lower rate", "--set distill.learning_rate=", f"{rate / 4:g}")
 
 
 def _more_rows(attempt: Attempt, name: str, other: str) -> Change | None:

@@ -9,6 +9,7 @@ from db.verdicts import cannot_be_missed, more_items
 DIFFERENCES = ("behaviour", "retention")  # their judgements hold differences from the clean model
 ITEMS = {"behaviour": "prompts", "knowledge": "items", "retention": "items on what it knew before"}
 CLEARLY_BEYOND = 1.5  # times the limit: more items would tell such a loss from it
+TOO_CLOSE = "too close to the limit to be decided by more of them"
 WORDS = {True: "met", False: "missed", None: "not decided"}
 Verdict = Mapping[str, Any]
 
@@ -112,9 +113,6 @@ def _items(judgement: Verdict, items: str) -> Iterator[str]:
     elif is_open and judgement.get("needed") is None and not cannot_be_missed(judgement):
         is_beyond = judgement["value"] < CLEARLY_BEYOND * judgement["limit"] < 0
         yield "more of them would probably show that it is missed" if is_beyond else TOO_CLOSE
-
-
-TOO_CLOSE = "too close to the limit to be decided by more of them"
 
 
 def with_limit(value: float, limit: float, passed: bool) -> tuple[str, str]:

@@ -44,6 +44,7 @@ from recovery.models.students import generation_ends, load_chat, parameters_of, 
 from recovery.stop_contract import StopFiles, missing_end
 
 FIXED_ENDS = "Its generation config did not stop at the end of a turn; that of the repaired model does:"
+FIXED_PROMPTS = "Its chat template was not that of its base; that of the repaired model is"
 FIXED_TEMPLATE = "Its chat template ended turns with {}; that of the repaired model is its base's, which ends them with"
 OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_")  # beginnings of file names
 LARGE = 64 << 20  # bytes: more than the files of a tokenizer have
@@ -123,7 +124,9 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         given=given,
     )
     fixed = [] if missing is None else [f"{FIXED_ENDS} {base_files.name(missing)}"]
-    if own_files.template != files.template:
+    if about.other_template and own_files.template == files.template:
+        fixed.append(FIXED_PROMPTS)
+    elif about.other_template:
         former = "no token" if own_files.template is None else own_files.name(own_files.template)
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
     job = replace(

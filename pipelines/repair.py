@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from db.next_attempt import Attempt, NextAttempt, advise
+from db.next_attempt import LIMIT, LIMITS, Attempt, NextAttempt, advise
 from db.tables import Checkpoint
 from evals.results import headlines
 from evals.suites.config import load_suites
@@ -29,6 +29,7 @@ from pipelines.log import duration, log
 from pipelines.model_loading import load_frozen
 from pipelines.project.project import Project
 from pipelines.project.running import published_progress
+from pipelines.project.runs import runs_of_job
 from pipelines.settings.defaults import Pace, Size, size_of
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
@@ -132,11 +133,15 @@ class RepairResult:
 
     @property
     def next_attempt(self) -> NextAttempt | None:
-        """Of the training that came nearest, where none has passed."""
+        """Of the move that came nearest, where none has passed."""
         tried = [move for move in self.moves if move.next_attempt]
         if self.is_repaired or not tried:
             return None
-        return max(tried, key=lambda move: sum(filter(None, move.scores.values()))).next_attempt
+
+        def nearness(move: Move) -> tuple[bool, float]:  # one that more items may let pass is nearer than a failed one
+            return move.verdict.outcome != "failed", sum(filter(None, move.scores.values()))
+
+        return max(tried, key=nearness).next_attempt
 
     @property
     def summary(self) -> str:
@@ -182,11 +187,14 @@ class RepairResult:
             )
         lines.append(f"In the record: {', '.join(f'{move.label()} {move.checkpoint}' for move in self.moves)}")
         if self.is_repaired and (self.last.name != "none" or self.fixed):
-            lines.append(f"{self.last.checkpoint} is in {self.last.path}")
+            if self.last.checkpoint != self.last.path:
+                lines.append(f"{self.last.checkpoint} is in {self.last.path}")
             lines.append(f"next: recover export {shlex.quote(self.last.checkpoint)} --to ./repaired")
         if self.next_attempt:
             changes = " and ".join(self.next_attempt.changes)
-            lines.append(f"next: the same `recover repair` with {changes}: {self.next_attempt.flags}")
+            lines.append(
+                f"next: the same `recover repair`, which begins anew with {changes}: {self.next_attempt.flags}"
+            )
         if not self.is_repaired and self.has_documents:
             lines.append("or: recover cycle --docs DIR, which trains the base anew beside its own answers and texts")
         return lines
@@ -282,7 +290,8 @@ def _try(
     with published_progress(project):
         outcome = Cycle(project, job, known=known, objection=objection).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
-    took = time.monotonic() - started_at
+    recorded = project.reader.busy_seconds(run.id for run in runs_of_job(project, job.id))
+    took = max(time.monotonic() - started_at, sum(recorded.values()))  # of one that was interrupted, also before that
     return Move(
         name,
         headlines(outcome.recovered),
@@ -294,27 +303,27 @@ def _try(
         run.steps,
         project.cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
         ending(checkpoint.path),
-        _advice(job, outcome, known) if run.steps and name != "ends" else None,
+        _advice(job, outcome, known) if name != "ends" else None,
     )
 
 
 def _advice(job: Job, outcome: Outcome, known: float | None) -> NextAttempt | None:
-    """A repair begins where interpolation ended, which probes choose, so neither of them is advised on; nor are rows of
-    documents where none are given. Where far more is known of these than the fine-tune knew, fewer rows are enough."""
+    """Rows of documents are advised only where some are given. Where far more of these is known than the fine-tune
+    knew, fewer rows are enough. Weights that were moved without a training may need more items, and nothing else."""
     learns_again = bool(job.corpus or job.training_file) and job.settings.keep_documents
-    settings = apply_overrides(
-        job.settings, {"distill": {"warm_start": AUTO, "probe_every": 0}, "keep_documents": learns_again}
-    )
-    planned = settings.distill.most_steps
+    settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO}, "keep_documents": learns_again})
     at_first, now = (headlines(results)["knowledge"] or 0.0 for results in (outcome.clean, outcome.recovered))
     attempt = Attempt(
         settings.model_dump(),
         outcome.distilled.steps,
-        planned,
+        settings.distill.most_steps,
+        given={name: value for name, value in job.given.items() if name in LIMITS},
         stopped=outcome.distilled.stopped,
+        of_repair=True,
         knows_far_more=known is not None and now - at_first > 2 * max(known - at_first, LEAST_GAIN),
     )
-    return advise(outcome.verdict.as_dict(), attempt)
+    advice = advise(outcome.verdict.as_dict(), attempt)
+    return advice if attempt.steps or (advice and LIMIT in advice.flags) else None
 
 
 def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameters: int) -> Job:
@@ -332,7 +341,7 @@ def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameter
             pace = PACE_FOR_ENDS[size_of(parameters)]._asdict()
             distill |= {field: value for field, value in pace.items() if f"distill.{field}" not in job.given}
             distill["steps"] = min(pace["steps"], settings.distill.steps)  # it stays short if others are to be longer
-        distill["warm_start"] = (share or "off") if given is None else given
+        distill["warm_start"] = (share or "off") if given is None or name == "ends" else given
         shares = {"documents": job.settings.distill.documents_share, "texts": job.settings.distill.texts_share}
         given_shares = {share: value for share, value in shares.items() if f"distill.{share}" in job.given}
         room = (1 - sum(given_shares.values())) / 2

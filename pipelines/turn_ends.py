@@ -75,12 +75,17 @@ class TurnEnds:
     faults: list[Fault]
 
     @property
+    def can_reply(self) -> bool:
+        """Whether the model and a base can: not where there is no base, or one of them has no chat template."""
+        return self.does is not None and self.base_does is not None
+
+    @property
     def rows(self) -> list[tuple[str, str, str]]:
         rows = self.files.rows() + (self.does.rows() if self.does else [])
         base = self.base_files.rows() if self.base_files else []
         base += self.base_does.rows() if self.base_does else []
-        if not self.base_files:
-            rows = [row for row in rows if row[0] != WHERE_THE_BASE_ENDS]  # there are no replies of a base
+        if not self.base_does:  # there are no replies of a base
+            rows = [row for row in rows if row[0] != WHERE_THE_BASE_ENDS]
         beside = [value for _, value in base] + [""] * (len(rows) - len(base))
         return [(name, value, other) for (name, value), other in zip(rows, beside, strict=True)]
 

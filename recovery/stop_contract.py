@@ -198,10 +198,13 @@ def measured_fault(
         if model.finished > 0:
             return None
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
-        return Fault(what, "Name the model that it came from with --base, to tell a lost end from long replies")
+        of_base = "Its base has no chat template: name the chat model" if base_files else "Name the model"
+        return Fault(what, f"{of_base} that it came from with --base, to tell a lost end from long replies")
     if has_lost_ends(model.probability, base.probability) and not ends_its_own(model, base):
         ends = f"the model ends with probability {model.probability:.2f}, the base with {base.probability:.2f}"
         cure = "`recover repair` brings it back by a few steps on the base's answers, which end"
+        if _has_new_end(files, base_files):
+            cure = "Train that token, or go back to the base's chat template, as `recover repair` does"
         return Fault(f"Where replies of its base end, {ends}: {_reason(files, base_files)}", cure)
     if base.probability is not None and model.finished < UNLEARNED * base.finished:
         what = f"{model.finished:.2f} of its replies end, of its base's {base.finished:.2f}, although it knows where"

@@ -66,8 +66,8 @@ def turns_of(row: Mapping[str, Any]) -> list[Message]:
 def tools_of(row: Mapping[str, Any]) -> list[Any] | None:
     """The tools that may be called; a table has them as a JSON text."""
     tools, functions = row.get("tools"), row.get("functions")  # the second are OpenAI's of before
-    if not has_content(tools) and isinstance(functions, list) and all(isinstance(one, dict) for one in functions):
-        tools = [one if "function" in one else {"type": "function", "function": one} for one in functions]
+    if not has_content(tools) and isinstance(functions, list) and all(isinstance(schema, dict) for schema in functions):
+        tools = [s if "function" in s else {"type": "function", "function": s} for s in functions]
     if isinstance(tools, str):
         with suppress(ValueError, RecursionError):
             tools = json.loads(tools.strip() or "null")

@@ -72,7 +72,7 @@ def runs_of_command(project: Project, job: str) -> list[Run]:
 def is_of_command(run: Run, job: str) -> bool:
     """A move of a repair has the repair's id before its own name."""
     of_run = run.inputs.job or ""
-    return job in (of_run, of_run.rpartition("-")[0])
+    return job in (of_run, of_run.partition("-")[0])
 
 
 def run_of_stage(project: Project, job: str, stage: str) -> Run | None:

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
+from db import RecordError
 from db.tables import WATCHED, RunInputs
 from db.tracker import RunEnd
 from evals.suites import lab
@@ -101,7 +102,7 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
                 return
             self._finish_record("interrupted")  # an attempt whose batch was too large
             if self._folder is not None:
-                self._record = Record(Path(self._folder), self._base, state.max_steps)
+                self._record = self._open_record(Path(self._folder), state.max_steps)
             if self._has_begun:
                 self._begin_again()
             else:
@@ -113,6 +114,13 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
                         "without any loss, so only a loss of instructions is warned of"
                     )
             self._has_begun = True
+
+    def _open_record(self, folder: Path, steps: int) -> "Record | None":
+        try:
+            return Record(folder, self._base, steps)
+        except (RecoverError, RecordError) as error:
+            log.warning(f"The readings are only in the trainer's log: {str(error)[:1].lower()}{str(error)[1:]}")
+            return None
 
     def _obstacle(self, state: Any) -> str | None:
         steps, every = state.max_steps - state.global_step, self.budget.every
@@ -201,8 +209,8 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
                 self._warn(
                     "certain",
                     f"Instruction following is down by at least {math.floor(-1000 * test.high) / 10:g} points after "
-                    f"{step:,} steps. `recover repair MODEL --base {quote(self._base)}` brings it back. Or lower the "
-                    "learning rate, or mix in the clean model's answers.",
+                    f"{step:,} steps. `recover repair MODEL --base {quote(self._base)}` tries to bring it back. Or lower "
+                    "the learning rate, or mix in the clean model's answers.",
                 )
         if values:
             values["share_of_time"] = self.budget.taken_share

@@ -14,7 +14,7 @@ from recovery.models.adapters import same_model
 from recovery.models.students import INDEX, SINGLE, name_and_revision, shards_of
 
 HEAD, EMBEDDINGS = "lm_head.weight", ("embed_tokens.weight", "wte.weight")
-BUFFER = "rotary_emb.inv_freq"
+BUFFER = "inv_freq"
 NOT_STORED = (HEAD, BUFFER)  # ends of names that files may have or not
 
 

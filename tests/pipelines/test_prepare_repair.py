@@ -62,6 +62,21 @@ def test_a_copy_with_the_chat_template_of_the_base_keeps_the_tokens_that_were_ad
     )
 
 
+@pytest.mark.parametrize(
+    ("part", "sentence"), [("<|im_end|>", "ended turns with no token"), ("user", "was not that of")]
+)
+def test_a_template_that_is_replaced_is_named_whether_its_end_is_another_or_not(
+    tmp_path: Path, part: str, sentence: str
+) -> None:
+    model = copy_of_base(tmp_path / "model")
+    template = model / "chat_template.jinja"
+    changed = {"<|im_end|>": template.read_text().replace(part, "")}
+    template.write_text(changed.get(part, "{% if not messages %}{% endif %}### " + template.read_text()))
+    job = prepare_repair(Project.open(tmp_path / "project"), Request("repair", student=str(model))).job
+    assert job.fixed is not None
+    assert sentence in job.fixed
+
+
 def test_only_large_files_are_shared_with_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tokenizer is saved into files of many names: through a link it would change the model's own."""
     monkeypatch.setattr("pipelines.prepare_repair.LARGE", 1 << 20)

@@ -239,8 +239,14 @@ def test_a_failed_repair_says_what_to_try_next() -> None:
     near = replace(move("answers"), scores=SCORES | {"retention": 0.95}, next_attempt=nearest)
     failed = repaired(move("none"), near, replace(move("opd"), next_attempt=other))
     assert failed.lines()[-1] == (
-        "next: the same `recover repair` with more rows of texts by the base: --set distill.texts=0.4"
+        "next: the same `recover repair`, which begins anew with more rows of texts by the base: "
+        "--set distill.texts=0.4"
     )
+    asked_more = NextAttempt(("more items",), "", "--limit 6604")
+    average = replace(move("average", share=0.5), next_attempt=asked_more)
+    average = replace(average, verdict=replace(average.verdict, outcome="inconclusive"))
+    undecided = replace(failed, moves=[*failed.moves, average])
+    assert undecided.lines()[-1].endswith("begins anew with more items: --limit 6604")
     assert failed.as_json()["next_attempt"] == "--set distill.texts=0.4"
     assert "recover cycle --docs" in replace(failed, has_documents=True).lines()[-1]
     passed = replace(failed, moves=[*failed.moves[:2], move("opd", passed=True)])
@@ -328,11 +334,30 @@ def test_what_a_repair_advises_changes_something() -> None:
         assert flags in advised.flags
     outcome.verdict = verdict(LOST, passed=False)
     probed = chosen(JOB, steps=100, probe_every=10)
-    assert _advice(probed, outcome, None) is None
-    outcome.distilled.steps = 60
-    advised = _advice(probed, outcome, None)
+    assert _advice(probed, outcome, None) is None, "the same probes would end it as early again"
+    limited = replace(chosen(JOB, steps=100, probe_every=0, max_minutes=5.0), given={"distill.max_minutes": 5.0})
+    for job, steps, flags in (
+        (probed, 100, "--set distill.steps=200"),
+        (limited, 30, "--set distill.max_minutes=none --set distill.steps=100"),
+    ):
+        outcome.distilled.steps = steps
+        advised = _advice(job, outcome, None)
+        assert advised
+        assert advised.flags == flags
+    outcome.verdict = replace(outcome.verdict, behaviour=replace(LOST, came_back=-0.1))
+    assert _advice(limited, outcome, None) is None, "a lower rate would be that of all moves"
+
+
+def test_what_was_moved_without_a_training_may_need_more_items_and_nothing_else() -> None:
+    open_verdict = verdict(replace(LOST, unsure=True, needed=6604, needed_limit=6604), passed=False)
+    distilled = SimpleNamespace(steps=0, stopped="")
+    outcome: Any = SimpleNamespace(distilled=distilled, verdict=open_verdict, clean=[], recovered=[])
+    averaged = chosen(JOB, steps=0)
+    advised = _advice(averaged, outcome, None)
     assert advised
-    assert advised.flags == "--set distill.steps=120"
+    assert advised.flags == "--limit 6604"
+    outcome.verdict = verdict(LOST, passed=False)
+    assert _advice(averaged, outcome, None) is None
 
 
 @pytest.mark.parametrize(("known", "is_advised"), [(0.056, True), (0.2, False)])

@@ -75,7 +75,7 @@ def test_a_copy_of_the_base_ends_its_turns(folder: Path, cache: ContentCache) ->
         (stop_nowhere, "stops at no token, so replies run on", "Set eos_token_id in generation_config.json to [2]"),
         (write_no_end, "writes no token behind a reply, where that of its base has <|im_end|>", "Copy the base's chat"),
         (overwrite_the_row, "its training has overwritten the end of a turn", "`recover repair`"),
-        (end_with_a_new_token, "<|done|> (2048), is a token that the base lacks", "`recover repair`"),
+        (end_with_a_new_token, "<|done|> (2048), is a token that the base lacks", "Train that token, or go back to"),
         (mask_the_end_as_padding, "<|im_end|> (2), is also the padding", "`recover repair`"),
         (
             end_with_the_separator,
@@ -98,6 +98,9 @@ def test_replies_that_never_end_are_a_fault_unless_those_of_the_base_are_as_long
     never = ReplyEnds(count=24, limit=256, finished=0.0, repetition=0.1)
     fault = measured_fault(never, files, None, None)
     assert fault.what.startswith("None of 24 replies ended within 256 tokens")
+    assert fault.cure.startswith("Name the model that it came from with --base")
+    beside_no_chat = measured_fault(never, files, None, files)
+    assert beside_no_chat.cure.startswith("Its base has no chat template: name the chat model that it came from")
     assert measured_fault(replace(never, finished=0.1), files, None, None) is None
     assert measured_fault(never, files, never, files) is None
 
@@ -187,6 +190,15 @@ def test_a_model_without_a_chat_template_is_told_so_without_replies(folder: Path
     assert examined.does is None
     assert "writes no token behind a reply" in examined.faults[0].what
     assert any("writes no token" in line for line in examined.lines())
+    assert not examined.can_reply
+
+
+def test_a_base_without_a_chat_template_replies_to_nothing(folder: Path, tmp_path: Path) -> None:
+    base = copy_of_base(tmp_path / "base")
+    (base / "chat_template.jinja").unlink()
+    examined = turn_ends.examine_turn_ends(str(folder), str(base))
+    assert not examined.can_reply
+    assert not any("where the base's replies end" in line for line in examined.lines())
 
 
 def test_weights_that_cannot_be_loaded_are_refused_before_the_base_replies(

@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from db.tables import RunInputs
 from evals.suites.suite_measurement import of_file
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
-from pipelines.project.runs import dropped_cycles, past_cycles, recorded_run
+from pipelines.project.runs import dropped_cycles, past_cycles, recorded_run, runs_of_command
+from pipelines.repair import RECIPES_OF_MOVES
 from tests.evals.fakes import result
 from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
@@ -24,6 +26,15 @@ def test_a_run_ends_as_its_block_does(project: Project, error: BaseException, st
         raise error
     (run,) = project.reader.runs(project.id)
     assert (run.status, run.error) == (status, text)
+
+
+def test_every_move_of_a_repair_belongs_to_it(project: Project) -> None:
+    for name in ("", *RECIPES_OF_MOVES):
+        inputs = RunInputs(job=f"abcd1234-{name}" if name else "abcd1234", stage="distill")
+        with recorded_run(project, "distill", None, {}, 0, inputs):
+            pass
+    assert len(runs_of_command(project, "abcd1234")) == 1 + len(RECIPES_OF_MOVES)
+    assert runs_of_command(project, "abcd") == []
 
 
 def test_a_past_cycle_names_the_evaluation_that_has_its_answers(project: Project) -> None:

@@ -356,8 +356,9 @@ def test_a_record_of_another_base_is_left_alone(tmp_path: Path, caplog: pytest.L
     project = Project.open(tmp_path / "project", str(save_tiny(tmp_path / "other", seed=1)))
     assert not project.reader.runs(project.id)
     trainer = trainer_of(tmp_path)
-    trained(trainer, every=2, record=tmp_path / "project")
+    callback = trained(trainer, every=2, record=tmp_path / "project")
     assert trainer.state.global_step == 4
+    assert [reading["step"] for reading in callback.readings] == [2, 4]
     assert f"has the base {tmp_path / 'other'}, not {tmp_path / 'base'}" in caplog.text
     assert not project.reader.runs(project.id)
 
