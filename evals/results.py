@@ -106,6 +106,11 @@ class Result:
     tokens: Tokens | None = None  # None if not counted
 
     @property
+    def id(self) -> tuple[str, str, str]:
+        """Of the task and its data: by the content of a file where it is known, since the file may be renamed."""
+        return self.suite, self.task, self.settings.get("content") or self.data
+
+    @property
     def headline(self) -> Metric:
         """The task's headline metric; for a task that is not in HEADLINES, its first metric."""
         return self.metrics[self.headline_name]
@@ -183,8 +188,8 @@ def paired_results(
     before: Iterable[Result], after: Iterable[Result], suite: str | None = None
 ) -> list[tuple[Result, Result]]:
     """The results that both have, of all suites or of one, in the order of `before`."""
-    later = {(result.suite, result.task, result.data): result for result in after}
-    pairs = [(result, later.get((result.suite, result.task, result.data))) for result in before]
+    later = {result.id: result for result in after}
+    pairs = [(result, later.get(result.id)) for result in before]
     return [(first, second) for first, second in pairs if second is not None and suite in (None, first.suite)]
 
 

@@ -19,6 +19,7 @@ from evals.suites.training_texts import has_conversations
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.checkpoint_measurement import (
     StopRule,
+    as_result,
     copy_results,
     earlier_results,
     knowledge_result,
@@ -43,7 +44,7 @@ from pipelines.project.runs import PastCycle, dropped_cycles, made_promoted, run
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain, midtrain_in_context
 from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
-from pipelines.training.recipe_inputs import check_contamination
+from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
 from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
@@ -119,10 +120,11 @@ class Cycle(Stage):
     objection: Callable[[Checkpoint], str] | None = None  # why one that passes is not promoted all the same
 
     def run(self) -> Outcome:
-        prompts = self.files.read(self.settings.distill, self.job.seed)
-        check_contamination(prompts, self.questions)
-        if prompts and (teacher := self.main_teacher()):  # else prompts or teacher do not exist yet
-            self.check_lift(teacher, prompts)
+        if self.files != RecipeFiles():  # else the base has written no prompts yet
+            prompts = self.all_prompts()
+            check_contamination(prompts, self.questions)
+            if teacher := self.main_teacher():  # else it does not exist yet
+                self.check_lift(teacher, prompts)
         midtrained = self.midtrain().checkpoint
         return self._in_cycle_of(midtrained).recover(midtrained)
 
@@ -296,13 +298,25 @@ class Cycle(Stage):
         of_clean, *in_cycle = (knowledge_result(results) for results in (clean, before, after))
         best = self.known
         if best is None:
-            best = best_knowledge(*(k.headline.value for k in in_cycle if k is not None))
+            of_cycle = [k.headline.value for k in in_cycle if k is not None]
+            best = best_knowledge(*of_cycle, *self._known_before(in_cycle[1]))
         measured = [past for past in self.past_cycles() if past.knowledge is not None]
         current, past = earlier_results(after), {past.cycle: past for past in measured}
         earlier = {n: self._now_and_then(current[n], past[n]) for n in current if n in past}
         clean_knowledge = of_clean.headline.value if of_clean else None
         damaged = [] if before is after else before
         return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after), damaged)
+
+    def _known_before(self, now: Result | None) -> list[float]:
+        """What the cycle's models before the student knew, by the same questions: an attempt that goes on from a
+        rejected one must bring back what that lost."""
+        if now is None or not self.cycle or self.job.student is None:
+            return []
+        before = [c for c in self.project.reader.lineage(self.job.student)[1:] if c.cycle == self.cycle_number]
+        evaluations = [e for checkpoint in before for e in self.project.reader.evaluations(checkpoint.id)]
+        results = [as_result(self.project, e) for e in evaluations if e.suite == now.suite]
+        same = [r for r in results if r.id == now.id and r.passed_by_key().keys() == now.passed_by_key().keys()]
+        return [result.headline.value for result in same]
 
     def _now_and_then(self, now: Result, past: PastCycle) -> tuple[Result, float]:
         """Knowledge of an earlier cycle's documents, and what it was at that cycle's end, on questions asked both

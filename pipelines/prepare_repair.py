@@ -28,7 +28,7 @@ from pipelines.prepare_job import (
 )
 from pipelines.project.locations import FIXED
 from pipelines.project.project import Project, weights_hash
-from pipelines.project.runs import dropped_cycles
+from pipelines.project.runs import dropped_cycles, past_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import change_recipe
 from pipelines.settings.schema import Dials
@@ -110,7 +110,9 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         warn_of_no_recall(sample)
     elif not request.questions:
         sample = store_conversations(project, evenly(conversations, chat), "sample")
-    plan = replace(eval_plan(project, request, project.clean, None), passages=sample, probe_all=True)
+    # Of a checkpoint of the project, what its mid-training was given and what earlier cycles taught count, too.
+    plan = eval_plan(project, request, student, student)
+    plan = replace(plan, passages=sample or (None if request.questions else plan.passages), probe_all=True)
     plan = plan.with_public_ifeval_checked(load_suites(project.base))
     job = Job(
         "repair",
@@ -119,6 +121,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         request.seed,
         corpus,
         store_conversations(project, conversations, "conversations") if trains else None,
+        start=student.id if past_cycles(project, student) else None,
         student=student.id,
         prompts=store_prompts(project, request.prompts),
         given=given,
@@ -144,7 +147,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
 
 def _repair_id(project: Project, job: Job, weights: str) -> str:
     """Of contents and of names inside the project: the same where the project, the model or the documents moved."""
-    inputs = job.as_json() | {"id": "", "student": None, "corpus": job.corpus and job.corpus.hash}
+    inputs = job.as_json() | {"id": "", "start": None, "student": None, "corpus": job.corpus and job.corpus.hash}
     contents = [weights, project.base_weights_id, inputs]
     return content_hash(json.dumps(contents, sort_keys=True, ensure_ascii=False).replace(str(project.home), ""))[:8]
 

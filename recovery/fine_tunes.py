@@ -73,7 +73,10 @@ def inspect_fine_tune(model: str, base: str) -> FineTune:
 def _check_adapter(folder: str, below: str, base: str) -> bool:
     """Whether it changes nothing: the factors that begin at zero are zero still."""
     if not same_weights(below, base):
-        raise RecoverError(f"The adapter {folder} was trained on {below}, not on {base}. Name that model as --base.")
+        raise RecoverError(
+            f"The adapter {folder} was trained on {below}, not on {base}. Name that model as --base, or merge the "
+            "adapter and name the result."
+        )
     check_weights(folder)
     try:
         config = PeftConfig.from_pretrained(folder)

@@ -11,7 +11,8 @@ import click
 from evals.benchmarks import BENCHMARKS
 from pipelines.cli import CommandResult, check_writable, command_result, main, options
 from pipelines.log import log
-from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
+from pipelines.settings.resolve import engine_of
+from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:
     from db.tables import Checkpoint
@@ -87,7 +88,11 @@ def compare(project: Path | None, first: str, second: str, drift: bool, **how: A
     lines = [f"{first} → {second}", *(line for task in comparisons for line in task.lines()), *mean_lines(means)]
     if drift:
         new = new_task(opened, [checkpoint for _, checkpoint in pair], how["questions"])
-        settings = {"ifeval_data": how["ifeval_data"], "engine": how["engine"] or DEFAULT_ENGINE, "rerun": how["rerun"]}
+        settings = {
+            "ifeval_data": how["ifeval_data"],
+            "engine": engine_of(opened.root, how["engine"]),
+            "rerun": how["rerun"],
+        }
         drifts = [checkpoint_drift(opened, checkpoint, new, **settings) for _, checkpoint in pair]
         sides = zip(("first", "second"), drifts, strict=True)
         data["drift"] = {side: [result.to_json() for result in results] for side, results in sides}
@@ -120,8 +125,9 @@ def _measure(
         plan = public
     else:
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
+    engine = engine_of(project.root, engine)
     return [
-        measure_checkpoint(project, checkpoint, plan, None, ref, engine=engine or DEFAULT_ENGINE, rerun=rerun)
+        measure_checkpoint(project, checkpoint, plan, None, ref, engine=engine, rerun=rerun)
         for ref, checkpoint in named
     ]
 
@@ -255,8 +261,9 @@ def questions(
     opened = Project.open(project, base)
     log.info(f"{opened.base_name} writes questions on {docs}")
     corpus = read_corpus(docs)
+    engine = engine_of(opened.root, engine)
     report = write_questions(
-        corpus, opened.base, out, count=count, decontaminate=decontaminate, engine=engine or DEFAULT_ENGINE, seed=seed
+        corpus, opened.base, out, count=count, decontaminate=decontaminate, engine=engine, seed=seed
     )
     lines = [f"{out} has {report.kept} questions, of {report.written} written about {report.passages} passages"]
     lines += [f"  dropped: {reason}" for reason in report.reasons()]

@@ -123,8 +123,8 @@ def _wait(children: Children) -> int:
             killed = next((i for i, code in codes.items() if code < 0), None)
             if killed is not None:
                 raise _lost(killed, children)
-            if any(code != LostProcess.EXIT_CODE for code in codes.values()):
-                return 1  # one of them has said why
+            if failed := [i for i, code in codes.items() if code != LostProcess.EXIT_CODE]:
+                raise RecoverError(f"Process {failed[0] + 1} of {len(children)} failed. Above stands why.")
             if not _ends(children[0], LONG_SECONDS_TO_END):
                 raise _lost(0, children)
         time.sleep(POLL_SECONDS)

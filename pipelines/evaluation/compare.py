@@ -92,10 +92,10 @@ class Comparison:
 def compare_results(
     first: Sequence[Result], second: Sequence[Result], clean: Sequence[Result] = ()
 ) -> list[Comparison]:
-    seconds, cleans = ({_task_id(r): r for r in results} for results in (second, clean))
+    seconds, cleans = ({r.id: r for r in results} for results in (second, clean))
     comparisons = []
     for a in first:
-        b, c = seconds.get(_task_id(a)), cleans.get(_task_id(a))
+        b, c = seconds.get(a.id), cleans.get(a.id)
         if b is not None and _share_items(a, b):
             comparisons.append(_comparison(a, b, c if c is not None and _share_items(c, a, b) else None))
     return comparisons
@@ -152,11 +152,6 @@ def _forgetting(clean: Result, first: Result, second: Result) -> ForgettingPair 
 
 def _share_items(*results: Result) -> bool:
     return bool(set.intersection(*(set(r.passed_by_key()) for r in results)))
-
-
-def _task_id(result: Result) -> tuple[str, str, str]:
-    """By the content of its file, where it has one: the file may be renamed."""
-    return result.suite, result.task, result.settings.get("content") or result.data
 
 
 def _mean(values: Sequence[float]) -> float | None:

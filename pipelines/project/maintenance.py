@@ -113,7 +113,7 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     """Folders without a checkpoint in the record; with `rejected`, also those of checkpoints that nothing needs.
 
     Needed are the current checkpoint and those whose last decision is a promotion, that belong to an open cycle or are
-    its start, repaired models without a decision, those that an unfinished job uses, and the checkpoints below adapters
+    its start, recovered ones without a decision, those that an unfinished job uses, and the checkpoints below adapters
     among these."""
     checkpoints = _recorded(project)
     unrecorded = [folder for folder in folders if folder.name not in checkpoints]
@@ -127,8 +127,7 @@ def _unneeded(project: Project, folders: list[Path], in_use: set[int], rejected:
     needed = in_use | starts | set(promoted[:1]) | {id for id in promoted if last[id] == "promoted"}
 
     def is_needed(checkpoint: Checkpoint) -> bool:
-        is_repair = checkpoint.role == "recovered" and checkpoint.cycle is None
-        undecided = is_repair and checkpoint.id not in last
+        undecided = checkpoint.role == "recovered" and checkpoint.id not in last
         return checkpoint.id in needed or checkpoint.cycle in open_cycles or undecided
 
     recorded = [folder for folder in folders if folder.name in checkpoints]

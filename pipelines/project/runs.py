@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from db import RecordError
 from db.headline_scores import PROBE, headline
-from db.tables import Checkpoint, Cycle, Run, RunInputs, RunKind
+from db.tables import Checkpoint, Cycle, Run, RunInputs, RunKind, last_decisions
 from pipelines.log import duration
 from pipelines.project.locations import relocate
 from pipelines.project.project import Project
@@ -155,21 +155,30 @@ class PastCycle:
 
 
 def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
-    """The promoted cycles whose mid-trained checkpoints a checkpoint was made from, oldest first.
+    """The cycles whose mid-trained checkpoints a checkpoint was made from, oldest first, if they were promoted, or what
+    was made from these was: a cycle that was rejected later is in the model all the same.
 
     A cycle ends with the checkpoint that stands for it; where another one was distilled from the mid-trained one, with
-    that. Its questions are those of that distillation, else of its mid-training."""
+    that; where that one was promoted itself, with it. Its questions are those of that distillation, else of its
+    mid-training."""
     lineage = project.reader.lineage(checkpoint.id)
     ids = [ancestor.id for ancestor in lineage]
     runs = {run.id: run for run in project.reader.runs(project.id)}
     stages = {stage.checkpoint_id: stage for stage in project.reader.stages(project.id)}
+    decisions = last_decisions(project.reader.promotions(project.id))
+    promoted = {id for id, decision in decisions.items() if decision == "promoted"}
     past = []
     for cycle in project.reader.cycles(project.id):
         damaged = cycle.damaged.checkpoint
-        if cycle.status != "promoted" or damaged is None or damaged.id not in ids:
+        if damaged is None or damaged.id not in ids:
             continue
-        later = reversed(lineage[: ids.index(damaged.id)])
+        of_cycle = ids.index(damaged.id)
+        if cycle.status != "promoted" and promoted.isdisjoint(ids[: of_cycle + 1]):
+            continue
+        later = reversed(lineage[:of_cycle])
         distilled = [c.id for c in takewhile(lambda c: c.role == "recovered", later)]
+        if not distilled and damaged.id in promoted:
+            distilled = [damaged.id]
         midtraining = runs.get(damaged.run_id or 0)
         inputs = midtraining.inputs if midtraining else RunInputs()
         if inputs.corpus is None or not distilled:
@@ -178,12 +187,12 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
         distillation = runs.get(next(c.run_id for c in lineage if c.id == end) or 0)
         file = (distillation.inputs.questions if distillation else None) or inputs.questions
         questions = relocate(project.home, Path(file)) if file else None
-        promoted = cycle.recovered
+        standing = cycle.recovered
         if questions:
-            ends = filter(None, (end, promoted.checkpoint_id))
+            ends = filter(None, (end, standing.checkpoint_id))
             score, evaluation = next(filter(None, (_by_questions(project, id, questions) for id in ends)), (None, None))
         else:
-            knowledge = stages[end].scores.get("knowledge") or promoted.scores.get("knowledge")
+            knowledge = stages[end].scores.get("knowledge") or standing.scores.get("knowledge")
             score = (knowledge.value if knowledge else None) or 0.0  # 0 if only bits per byte were measured
             evaluation = knowledge.evaluation if knowledge else None
         past.append(PastCycle(cycle.number, end, inputs.corpus, questions, score, evaluation))

@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from pipelines.settings.defaults import defaults_for
 from pipelines.settings.schema import Settings
-from pipelines.settings.sources import parse_mix, parse_set_options, read_environment, read_toml
+from pipelines.settings.sources import EngineName, parse_mix, parse_set_options, read_environment, read_toml
 from recovery.errors import RecoverError
 
 
@@ -28,6 +28,11 @@ def resolve_settings(
     nested like recover.toml, and `midtrain.mix` may be the text of `--mix`."""
     environment = read_environment(os.environ, flatten(Settings().model_dump()))
     return resolve_layers(parameters, [read_toml(root), environment, flags, parse_set_options(assignments)])
+
+
+def engine_of(root: Path, flag: EngineName | None) -> EngineName:
+    """The engine of a command that trains nothing."""
+    return resolve_settings(0, root, {"engine": flag} if flag else {}).settings.engine
 
 
 def resolve_layers(parameters: int, sources: Iterable[Mapping[str, Any]]) -> Resolved:

@@ -27,6 +27,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.model_loading import open_engine
+from pipelines.project.runs import run_of_stage
 from pipelines.settings.defaults import scheduled, warn_of_few_steps
 from pipelines.settings.schema import AUTO, Midtrain, split_rows
 from pipelines.storage import HASH_DIGITS
@@ -185,7 +186,12 @@ def scheduled_stage(
     has_texts: bool = True,
     has_earlier: bool = False,
 ) -> Stage:
-    """The stage with the passes and the rows of a step that suit what is read, where the settings leave them open."""
+    """The stage with the passes and the rows of a step that suit what is read, where the settings leave them open.
+
+    An interrupted one keeps those that it began with, whatever the number of its processes is now."""
+    begun = run_of_stage(stage.project, stage.job.id, "midtrained")
+    if begun and (midtrain := Midtrain.model_validate(begun.settings["midtrain"])).rows != AUTO:
+        return replace(stage, job=replace(stage.job, settings=stage.settings.model_copy(update={"midtrain": midtrain})))
     tokens = more_tokens
     if corpus:
         documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.cache.folder, corpus.hash)

@@ -209,8 +209,8 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
                 self._warn(
                     "certain",
                     f"Instruction following is down by at least {math.floor(-1000 * test.high) / 10:g} points after "
-                    f"{step:,} steps. `recover repair MODEL --base {quote(self._base)}` tries to bring it back. Or lower "
-                    "the learning rate, or mix in the clean model's answers.",
+                    f"{step:,} steps. `recover repair MODEL --base {quote(self._base)}` tries to bring it back. Or "
+                    "lower the learning rate, or mix in the clean model's answers.",
                 )
         if values:
             values["share_of_time"] = self.budget.taken_share

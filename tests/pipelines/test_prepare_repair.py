@@ -1,3 +1,4 @@
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -5,13 +6,19 @@ from typing import Any
 
 import pytest
 
+from db.tables import RunInputs
+from evals.suites.suite_measurement import of_file
+from pipelines.cycle import Cycle
+from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.prepare_repair import _fixed_copy, prepare_repair
-from pipelines.project.project import Project
+from pipelines.project.project import Project, weights_hash
 from pipelines.request import Request
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat
+from tests.evals.fakes import result
+from tests.pipelines.project.checkpoints import promoted_cycle
 from tests.stop_contracts import copy_of_base, end_with_a_new_token
 
 
@@ -43,6 +50,31 @@ def test_a_repair_goes_on_after_its_project_was_moved(tmp_path: Path, docs: Path
     assert [id_of("two", docs, questions), id_of("two", docs)] == before
     (docs / "00.md").write_text("Another text.")
     assert id_of("two", docs) not in before
+
+
+def test_a_checkpoint_of_a_later_cycle_is_asked_what_the_earlier_ones_taught(
+    project: Project, tmp_path: Path, docs: Path
+) -> None:
+    files = [tmp_path / name for name in ("first.jsonl", "second.jsonl")]
+    for file in files:
+        file.write_text(json.dumps({"question": f"Who is {file.stem}?", "answer": "Ada"}))
+    first = promoted_cycle(project, files[0])
+    store_results(project, first, None, "key", of_file(files[0], [result([True], "closed_book", "knowledge")]))
+    cycle, _ = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(
+        project.id, "midtrain", cycle, inputs=RunInputs(corpus="d0c", questions=str(files[1]))
+    )
+    folder = copy_of_base(project.checkpoint_folder(run))
+    weights = weights_hash(folder)
+    project.tracker.checkpoint(project.id, "midtrained", folder, parent=first.id, run=run, cycle=cycle, hash=weights)
+    job = prepare_repair(project, Request("repair", student="cycle:2/midtrained")).job
+    assert (job.start, [number for number, _ in job.eval_plan.earlier_questions]) == (job.student, [1])
+    assert job.eval_plan.questions == files[1]
+    assert [past.cycle for past in Cycle(project, job).past_cycles()] == [1]
+    given = prepare_repair(project, Request("repair", student="cycle:2/midtrained", docs=docs)).job
+    assert given.eval_plan.passages is not None
+    outside = prepare_repair(project, Request("repair", student=str(copy_of_base(tmp_path / "mine")))).job
+    assert (outside.start, outside.eval_plan.earlier_questions, outside.eval_plan.questions) == (None, (), None)
 
 
 def test_a_copy_with_the_chat_template_of_the_base_keeps_the_tokens_that_were_added(tmp_path: Path) -> None:

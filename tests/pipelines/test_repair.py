@@ -12,6 +12,7 @@ from db.next_attempt import NextAttempt
 from evals.results import Result
 from pipelines.cycle import Answer, Cycle
 from pipelines.documents.corpus import CorpusSnapshot
+from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict, judge_knowledge
 from pipelines.job import Job
@@ -269,6 +270,30 @@ def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() ->
     assert not begun_there.fails(Settings().gate)
     assert held.fails(Settings().gate)
     assert not learned_more.fails(Settings().gate), "what a move learned beyond the fine-tune need not be kept"
+
+
+def test_an_attempt_that_goes_on_from_a_rejected_one_is_held_to_the_mid_trained_model(project: Project) -> None:
+    """Else the knowledge that the first attempt lost would be gone from the limit, too."""
+
+    def known(passed: int) -> Result:
+        return result([n < passed for n in range(100)], "closed_book", "knowledge")
+
+    cycle, number = project.tracker.open_cycle(project.id)
+    midtrained, other = (
+        project.tracker.checkpoint(project.id, "midtrained", name, parent=project.clean.id, cycle=cycle)
+        for name in ("m1", "m2")
+    )
+    first = project.tracker.checkpoint(project.id, "recovered", "r1", parent=midtrained, cycle=cycle)
+    for checkpoint, passed in ((midtrained, 90), (first, 60), (other, 99)):
+        store_results(project, project.reader.checkpoint(checkpoint), None, "key", [known(passed)])
+    attempt = Cycle(project, replace(JOB, student=first), cycle=cycle, cycle_number=number)
+    others = attempt._others([known(2)], [known(60)], [known(59)])
+    assert others.best_knowledge == 0.9
+    assert others.fails(Settings().gate)
+    fewer = result([True] * 50, "closed_book", "knowledge")
+    assert attempt._others([known(2)], [known(60)], [fewer]).best_knowledge == 1.0, "on other questions"
+    outside = Cycle(project, replace(JOB, student=first))
+    assert outside._others([known(2)], [known(60)], [known(59)]).best_knowledge == 0.6
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:

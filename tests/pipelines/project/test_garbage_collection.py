@@ -99,6 +99,8 @@ def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(projec
     assert _collect(project, rejected=True, dry_run=False) == []
     project.tracker.promote(project.id, None, undecided, "rejected", "ada", "reads badly")
     assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [project.checkpoint_folder(3)]
+    record_checkpoint(project, cycle, 5)
+    assert _collect(project, rejected=True, dry_run=False) == [], "an attempt of a closed cycle that nobody judged"
 
 
 def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_something_needs_it(project: Project) -> None:

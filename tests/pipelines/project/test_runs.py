@@ -68,6 +68,28 @@ def test_a_cycle_counts_whichever_checkpoint_was_distilled_from_its_mid_trained_
     assert past_cycles(project, project.reader.checkpoint(first.parent_id)) == []
 
 
+def test_a_cycle_that_was_rejected_counts_while_the_model_has_it(project: Project) -> None:
+    """It may be rejected to free its disk; what the current model learned from it is to be kept all the same."""
+    first = promoted_cycle(project)
+    replaced = record_checkpoint(project, None, 2, parent=first.parent_id)
+    project.tracker.promote(project.id, None, replaced, "promoted", "ada", "it reads better")
+    project.tracker.promote(project.id, first.cycle, first.id, "rejected", "ada", "the other one replaces it")
+    later = project.tracker.checkpoint(project.id, "midtrained", "m2", parent=replaced)
+    for checkpoint in (replaced, later):
+        (past,) = past_cycles(project, project.reader.checkpoint(checkpoint))
+        assert (past.cycle, past.checkpoint) == (1, replaced)
+    assert past_cycles(project, first) == []
+
+
+def test_a_mid_trained_checkpoint_that_was_promoted_ends_its_cycle(project: Project) -> None:
+    first = promoted_cycle(project)
+    project.tracker.promote(project.id, first.cycle, first.id, "rejected", "ada", "reads badly")
+    project.tracker.promote(project.id, None, first.parent_id, "promoted", "ada", "it needs no distillation")
+    later = project.tracker.checkpoint(project.id, "midtrained", "m2", parent=first.parent_id)
+    (past,) = past_cycles(project, project.reader.checkpoint(later))
+    assert (past.cycle, past.checkpoint) == (1, first.parent_id)
+
+
 def test_an_attempt_of_an_older_cycle_would_drop_what_was_promoted_since(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     older = project.tracker.checkpoint(project.id, "midtrained", "m1", parent=project.clean.id, cycle=cycle)

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, SMALL_MODEL_PARAMETERS, defaults_for
-from pipelines.settings.resolve import apply_overrides, change_recipe, differences, flatten, resolve_settings
+from pipelines.settings.resolve import (
+    apply_overrides,
+    change_recipe,
+    differences,
+    engine_of,
+    flatten,
+    resolve_settings,
+)
 from pipelines.settings.schema import Mix, Settings, split_rows
 from pipelines.settings.sources import OTHER_VARIABLES, read_environment, read_toml
 from recovery.errors import RecoverError
@@ -203,6 +210,16 @@ def test_the_new_documents_always_have_a_row(rows: int, first: float, second: fl
     assert sum(counts) < rows
     assert all(abs(count - share * rows) <= 1 for count, share in zip(counts, (first, second), strict=True))
     assert str(split_rows(16, (0.0, 0.03))) == "[0, 1]"  # at least one for any share; printed, so whole numbers
+
+
+def test_commands_that_train_nothing_have_the_engine_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine_of(tmp_path, None) == "auto"
+    (tmp_path / "recover.toml").write_text('engine = "http://gpu:8000"\n')
+    assert engine_of(tmp_path, None) == "http://gpu:8000"
+    monkeypatch.setenv("RECOVER_ENGINE", "vllm")
+    assert (engine_of(tmp_path, None), engine_of(tmp_path, "transformers")) == ("vllm", "transformers")
 
 
 def test_the_address_of_the_database_is_in_no_output(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from click.testing import Result
 
+from db.tables import RunInputs
 from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job
@@ -16,7 +17,7 @@ from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
-from pipelines.training.midtrain import PassageData, mix_answers, soft_label_teachers
+from pipelines.training.midtrain import PassageData, mix_answers, scheduled_stage, soft_label_teachers
 from pipelines.training.stage_context import Stage, Teachers
 from recovery.lab import BASE
 from recovery.models.students import load_chat, load_student
@@ -91,6 +92,23 @@ def test_rows_suit_documents_alone_where_the_base_cannot_write_texts(docs: Path,
     assert "Going on without: The base" in left_out.stderr
     rows, of_documents_alone = (recorded_run(one).settings["midtrain"]["rows"] for one in (left_out, not_asked_for))
     assert rows == of_documents_alone > 2
+
+
+def test_an_interrupted_mid_training_keeps_its_rows_whatever_the_number_of_processes_is_now(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = apply_overrides(Settings(), {"midtrain": {"rows": "auto"}})
+    stage, chat = Stage(project, Job("midtrain", settings, id="abcd1234")), load_chat(str(BASE))
+
+    def rows(processes: int) -> object:
+        monkeypatch.setattr("pipelines.training.midtrain.processes", lambda: processes)
+        return scheduled_stage(stage, None, chat, 6000).settings.midtrain.rows
+
+    assert rows(1) < rows(8) == 8
+    begun = scheduled_stage(stage, None, chat, 6000)
+    with begun.recorded_run("midtrain", 10, RunInputs(job="abcd1234", stage="midtrained")):
+        pass
+    assert rows(1) == 8
 
 
 @pytest.mark.slow
