@@ -100,7 +100,7 @@ class StudyRun:
         if changing := sorted(given.keys() - RESULT_STAYS):
             variables = ", ".join(f"RECOVER_{name.upper().replace('.', '__')}" for name in changing)
             raise RecoverError(f"A study's settings are those of its declaration. Unset {variables}.")
-        parameters = parameters_of(self.base) if Path(self.base).exists() else MEDIUM_MODEL_PARAMETERS
+        parameters = parameters_of(self.base) if Path(self.base).is_dir() else MEDIUM_MODEL_PARAMETERS
         for name, arm in self.study.arms.items():
             values = self.study.settings_of(arm)
             recipe = arm.recipe if arm.command == "midtrain" else values.get("recipe")
@@ -245,7 +245,7 @@ class SeedProject:
             teacher=self._reference(arm.teacher) if command != "midtrain" else None,
             prompts=arm_file(self.study, arm.prompts, self.seed, self.root),
             teacher_context=arm_file(self.study, arm.teacher_context, self.seed, self.root),
-            ifeval_data=prompts_by_length(self.study, load_chat(self.base), self.root),
+            ifeval_data=prompts_by_length(self.study, load_chat(self.project.base), self.root),
             limit=self.study.size.items,
             secondary_limit=max(1, self.study.size.items // 2),
             seed=self.seed,
@@ -261,7 +261,7 @@ class SeedProject:
         if times is None:
             return values
         stage = "midtrain" if arm.command == "midtrain" else "distill"
-        usual = defaults_for(parameters_of(self.base), values.get("recipe") if stage == "distill" else None)
+        usual = defaults_for(parameters_of(self.project.base), values.get("recipe") if stage == "distill" else None)
         rate = times * getattr(usual, stage).learning_rate
         return values | {f"{stage}.learning_rate": float(f"{rate:.6g}")}
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from db.tables import RunInputs
+from pipelines.gate.promotion import decide
 from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs
-from pipelines.training.distill import _texts, open_writer, recipe_states, those_that_end
+from pipelines.training.distill import _texts, is_of_rejected_cycle, open_writer, recipe_states, those_that_end
 from pipelines.training.stage_context import Stage, Teachers
 from recovery.divergences import identity_of_stops, merge_stops
 from recovery.engines.transformers import TransformersEngine
@@ -25,9 +26,25 @@ from recovery.teachers import FrozenTeacher
 from tests.gradients import gradient_of_step
 from tests.models import save_tiny, tiny_student
 from tests.pipelines.options import recover, set_options
+from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
 from tests.pipelines.training.commands import distill, midtrain, promote_a_cycle
 
 OFF_POLICY = ("rows=8", "max_new_tokens=32", "prompts=16", "probe_every=0", "max_steps=1", "warm_start=off")
+
+
+def test_a_cycle_stays_rejected_while_a_later_attempt_of_it_is_judged(project: Project) -> None:
+    checkpoint = project.reader.checkpoint(record_cycle(project, "rejected"))
+    assert checkpoint is not None
+    assert is_of_rejected_cycle(project, checkpoint)
+    (cycle,) = project.reader.cycles(project.id)
+    project.tracker.reopen_cycle(cycle.id)
+    assert is_of_rejected_cycle(project, checkpoint)
+    decide(project, checkpoint, "promoted", "on second thoughts")
+    assert not is_of_rejected_cycle(project, checkpoint)
+    outside = project.reader.checkpoint(record_checkpoint(project, None, 5))
+    assert outside is not None
+    project.tracker.promote(project.id, None, outside.id, "rejected", "ada", "reads badly")
+    assert not is_of_rejected_cycle(project, outside)
 
 
 @pytest.mark.parametrize("recipe", ["offpolicy", "gkd"])
