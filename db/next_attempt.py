@@ -96,9 +96,10 @@ def advise(verdict: Mapping[str, Any], attempt: Attempt, student: str = "") -> N
         return None
     command = ["recover distill", *([f"--student {student}"] if student else [])]
     command += ["--teacher", shlex.quote(str(attempt.given.get("teacher", "base")))]
-    flags = [f"--set {name}=none" for name in attempt.given if name in LIMITS]
+    lifted = [f"--set {name}=" for name in attempt.given if name in LIMITS] if changes.keys() != {LIMIT} else []
+    flags = [f"{flag}none" for flag in lifted]
     flags += [f"{change.flag}{change.value}" for change in changes.values() if change.value is not None]
-    command += [*_given(attempt.given, changes), *flags]
+    command += [*_given(attempt.given, [*changes, *lifted]), *flags]
     return NextAttempt(tuple(change.text for change in changes.values()), " ".join(command), " ".join(flags))
 
 
@@ -106,7 +107,7 @@ def _given(given: Mapping[str, Any], changed: Iterable[str]) -> Iterator[str]:
     """The flags of an attempt's settings, but for those that are changed."""
     for name, value in given.items():
         flag = {"distill.recipe": "--recipe ", "distill.warm_start": "--warm-start "}.get(name, f"--set {name}=")
-        is_other = name.startswith("midtrain.") or name == "teacher" or name in LIMITS
+        is_other = name.startswith("midtrain.") or name == "teacher"
         if not is_other and flag not in changed:
             text = "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             yield f"{flag}{shlex.quote(text)}"

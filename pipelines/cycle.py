@@ -44,7 +44,7 @@ from pipelines.project.runs import PastCycle, dropped_cycles, made_promoted, run
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain, midtrain_in_context
 from pipelines.training.probes import DistillProbe, best_knowledge, probe_set
-from pipelines.training.recipe_inputs import RecipeFiles, check_contamination
+from pipelines.training.recipe_inputs import check_contamination
 from pipelines.training.stage_context import Stage, Teachers
 from pipelines.training.training_run import RunResult
 from recovery.recipes import recipe
@@ -120,7 +120,7 @@ class Cycle(Stage):
     objection: Callable[[Checkpoint], str] | None = None  # why one that passes is not promoted all the same
 
     def run(self) -> Outcome:
-        if self.files != RecipeFiles():  # else the base has written no prompts yet
+        if self.files.read(self.settings.distill, self.job.seed):  # else the base has written no prompts yet
             prompts = self.all_prompts()
             check_contamination(prompts, self.questions)
             if teacher := self.main_teacher():  # else it does not exist yet
@@ -299,7 +299,7 @@ class Cycle(Stage):
         best = self.known
         if best is None:
             of_cycle = [k.headline.value for k in in_cycle if k is not None]
-            best = best_knowledge(*of_cycle, *self._known_before(in_cycle[1]))
+            best = best_knowledge(*of_cycle, *self.known_before(in_cycle[1]))
         measured = [past for past in self.past_cycles() if past.knowledge is not None]
         current, past = earlier_results(after), {past.cycle: past for past in measured}
         earlier = {n: self._now_and_then(current[n], past[n]) for n in current if n in past}
@@ -307,16 +307,19 @@ class Cycle(Stage):
         damaged = [] if before is after else before
         return OtherResults(in_cycle[1], best, earlier, clean_knowledge, (clean, after), damaged)
 
-    def _known_before(self, now: Result | None) -> list[float]:
-        """What the cycle's models before the student knew, by the same questions: an attempt that goes on from a
+    def known_before(self, now: Result | None) -> list[float]:
+        """What the models of the student's cycle before it knew, by the same questions: an attempt that goes on from a
         rejected one must bring back what that lost."""
-        if now is None or not self.cycle or self.job.student is None:
+        if now is None or self.job.student is None:
             return []
-        before = [c for c in self.project.reader.lineage(self.job.student)[1:] if c.cycle == self.cycle_number]
-        evaluations = [e for checkpoint in before for e in self.project.reader.evaluations(checkpoint.id)]
-        results = [as_result(self.project, e) for e in evaluations if e.suite == now.suite]
-        same = [r for r in results if r.id == now.id and r.passed_by_key().keys() == now.passed_by_key().keys()]
-        return [result.headline.value for result in same]
+        student, *before = self.project.reader.lineage(self.job.student)
+        of_cycle = [checkpoint for checkpoint in before if student.cycle and checkpoint.cycle == student.cycle]
+        evaluations = [e for checkpoint in of_cycle for e in self.project.reader.evaluations(checkpoint.id)]
+        then = [as_result(self.project, e) for e in evaluations if e.suite == now.suite]
+        keys = now.passed_by_key().keys()
+        if now.is_pass_rate:
+            then = [r.on(keys) for r in then if not keys.isdisjoint(r.passed_by_key())]
+        return [r.headline.value for r in then if r.id == now.id and r.passed_by_key().keys() <= keys]
 
     def _now_and_then(self, now: Result, past: PastCycle) -> tuple[Result, float]:
         """Knowledge of an earlier cycle's documents, and what it was at that cycle's end, on questions asked both

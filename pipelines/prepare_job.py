@@ -236,7 +236,7 @@ def prepare_job(
         plan,
         request.seed,
         corpus,
-        store_conversations(project, conversations, "conversations") or _conversations_of(project, student),
+        store_conversations(project, conversations, "conversations") or conversations_of(project, student),
         start=start.id,
         student=student.id if student else None,
         current=current_id(project),
@@ -441,7 +441,7 @@ def store_conversations(project: Project, conversations: Sequence[Conversation],
     return file
 
 
-def _conversations_of(project: Project, student: Checkpoint | None) -> Path | None:
+def conversations_of(project: Project, student: Checkpoint | None) -> Path | None:
     """Those that the student was last mid-trained on; what is stored of them."""
     run = next(midtrainings(project, [student] if student else []), None)
     file = relocate(project.home, Path(run.inputs.conversations)) if run and run.inputs.conversations else None

@@ -9,6 +9,7 @@ from pathlib import Path
 from evals.suites.config import load_suites
 from pipelines.documents.conversations import read_training_files
 from pipelines.documents.corpus import read_corpus, sample_passages, save_snapshot
+from pipelines.evaluation.evaluation_plan import midtrainings
 from pipelines.job import Job, store_prompts
 from pipelines.log import log
 from pipelines.model_loading import check_engine, check_servers
@@ -18,6 +19,7 @@ from pipelines.prepare_job import (
     check_model_fits,
     check_prompts,
     check_rendered,
+    conversations_of,
     current_id,
     eval_plan,
     evenly,
@@ -27,8 +29,8 @@ from pipelines.prepare_job import (
     weights_of,
 )
 from pipelines.project.locations import FIXED
-from pipelines.project.project import Project, weights_hash
-from pipelines.project.runs import dropped_cycles, past_cycles
+from pipelines.project.project import Project, parse_reference, weights_hash
+from pipelines.project.runs import dropped_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import change_recipe
 from pipelines.settings.schema import Dials
@@ -98,7 +100,8 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     is_changed = about.other_template or missing is not None
     fixed_copy = _fixed_copy(project, path, about.other_template, missing) if is_changed else None
     student = project.resolve(fixed_copy or request.student)
-    if trains and (dropped := dropped_cycles(project, student)):
+    original = project.find(request.student) if parse_reference(request.student) else student
+    if trains and (dropped := dropped_cycles(project, original)):
         raise RecoverError(
             f"The current model has learned {dropped}, and {request.student} has not: its repair would drop that. "
             f"Make it current first, with `recover promote {request.student} --reason TEXT`."
@@ -110,18 +113,25 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         warn_of_no_recall(sample)
     elif not request.questions:
         sample = store_conversations(project, evenly(conversations, chat), "sample")
-    # Of a checkpoint of the project, what its mid-training was given and what earlier cycles taught count, too.
-    plan = eval_plan(project, request, student, student)
-    plan = replace(plan, passages=sample or (None if request.questions else plan.passages), probe_all=True)
+    # Of a checkpoint of the project, what its mid-training was given counts, and what earlier cycles taught.
+    midtrained = next(midtrainings(project, [original]), None)
+    own = None if request.docs else original
+    try:
+        plan = eval_plan(project, request, original, own)
+    except RecoverError as error:  # questions that were stored are gone
+        log.warning(str(error))
+        plan = eval_plan(project, request, original, None)
+    plan = replace(plan, passages=sample or plan.passages, probe_all=True)
     plan = plan.with_public_ifeval_checked(load_suites(project.base))
+    training_file = store_conversations(project, conversations, "conversations") or conversations_of(project, own)
     job = Job(
         "repair",
         settings,
         plan,
         request.seed,
         corpus,
-        store_conversations(project, conversations, "conversations") if trains else None,
-        start=student.id if past_cycles(project, student) else None,
+        training_file if trains else None,
+        start=original.id if midtrained else None,
         student=student.id,
         prompts=store_prompts(project, request.prompts),
         given=given,

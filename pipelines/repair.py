@@ -33,6 +33,7 @@ from pipelines.project.runs import runs_of_job
 from pipelines.settings.defaults import Pace, Size, size_of
 from pipelines.settings.resolve import apply_overrides, change_recipe
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START
+from pipelines.training.probes import best_knowledge
 from pipelines.turn_ends import BaseReplies
 from recovery.models.adapters import base_of
 from recovery.models.students import parameters_of
@@ -226,7 +227,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         clean, results, verdict = cycle.judge_student()
         moves = [Move("none", headlines(results), verdict, student.reference, student.path, student.id, ending=ending)]
         learned = knowledge_result(results)
-        known = learned.headline.value if learned else None
+        known = best_knowledge(learned.headline.value, *cycle.known_before(learned)) if learned else None
         share: float | None = None  # to which interpolation moved, where all others have to move there themselves
         for name in RECIPES_OF_MOVES:
             if _is_due(name, moves, project.base, is_lost) and not is_enough(
@@ -310,7 +311,7 @@ def _try(
 def _advice(job: Job, outcome: Outcome, known: float | None) -> NextAttempt | None:
     """Rows of documents are advised only where some are given. Where far more of these is known than the fine-tune
     knew, fewer rows are enough. Weights that were moved without a training may need more items, and nothing else."""
-    learns_again = bool(job.corpus or job.training_file) and job.settings.keep_documents
+    learns_again = _has_read(job) and job.settings.keep_documents
     settings = apply_overrides(job.settings, {"distill": {"warm_start": AUTO}, "keep_documents": learns_again})
     at_first, now = (headlines(results)["knowledge"] or 0.0 for results in (outcome.clean, outcome.recovered))
     attempt = Attempt(
@@ -345,11 +346,16 @@ def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameter
         shares = {"documents": job.settings.distill.documents_share, "texts": job.settings.distill.texts_share}
         given_shares = {share: value for share, value in shares.items() if f"distill.{share}" in job.given}
         room = (1 - sum(given_shares.values())) / 2
-        if (job.corpus or job.training_file) and "documents" not in given_shares:
+        if _has_read(job) and "documents" not in given_shares:
             distill["documents"] = min(REREAD, room)  # else the distillation would cost what they taught
         if name != "ends" and "texts" not in given_shares:  # prompts hardly ask what the base knew
             distill["texts"] = min(TEXTS, room)
     return replace(job, command="distill", settings=apply_overrides(settings, overrides), id=f"{job.id}-{name}")
+
+
+def _has_read(job: Job) -> bool:
+    """Whether there is something that the fine-tune learned: it was named, or the project has it."""
+    return bool(job.corpus or job.training_file or job.start)
 
 
 def _guard(plan: EvalPlan, known: Judgement | None) -> str | None:

@@ -77,7 +77,7 @@ class TurnEnds:
     @property
     def can_reply(self) -> bool:
         """Whether the model and a base can: not where there is no base, or one of them has no chat template."""
-        return self.does is not None and self.base_does is not None
+        return self.base_does is not None
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:

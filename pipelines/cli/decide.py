@@ -90,7 +90,9 @@ def export(project: "Project", ref: str, to: Path | str, adapter: bool) -> Comma
 
     checkpoint = project.resolve(ref)
     if ref == "current" and checkpoint.role == "base":
-        log.warning("The base is current, so this is the base. `recover runs` lists the checkpoints, such as run:3")
+        log.warning(
+            "No trained model is current, so this exports the base. `recover runs` lists the checkpoints, such as run:3"
+        )
     kind = export_checkpoint(project, checkpoint, to, adapter=adapter)
     data = {"checkpoint": checkpoint.reference, "path": str(to.resolve() if isinstance(to, Path) else to), "kind": kind}
     return CommandResult(data, [f"{checkpoint.reference} is in {to} ({kind} weights)"])

@@ -48,6 +48,7 @@ def evaluate(project: Path | None, ref: str, base: str | None, **how: Any) -> Co
     from pipelines.project.project import Project
 
     opened = Project.open(project, base)
+    how["engine"] = engine_of(opened.root, how["engine"])
     (results,) = _measure(opened, [(ref, opened.resolve(ref))], **how)
     data = {"checkpoint": ref, "evaluations": [result.to_json() for result in results]}
     return CommandResult(data, [line for result in results for line in _result_lines(result)])
@@ -80,6 +81,7 @@ def compare(project: Path | None, first: str, second: str, drift: bool, **how: A
     for ref in (first, second):
         opened.path_of(ref)  # both exist, or no project is created
     pair = [(ref, opened.resolve(ref)) for ref in (first, second)]  # both, before either is measured
+    how["engine"] = engine_of(opened.root, how["engine"])
     before, after = _measure(opened, pair, **how)
     comparisons = compare_results(before, after, comparable_results(opened, opened.clean, before))
     means = mean_forgetting(comparisons)
@@ -90,7 +92,7 @@ def compare(project: Path | None, first: str, second: str, drift: bool, **how: A
         new = new_task(opened, [checkpoint for _, checkpoint in pair], how["questions"])
         settings = {
             "ifeval_data": how["ifeval_data"],
-            "engine": engine_of(opened.root, how["engine"]),
+            "engine": how["engine"],
             "rerun": how["rerun"],
         }
         drifts = [checkpoint_drift(opened, checkpoint, new, **settings) for _, checkpoint in pair]
@@ -108,7 +110,7 @@ def _measure(
     limit: int | None,
     ifeval_data: Path | None,
     questions: Path | None,
-    engine: EngineName | None,
+    engine: EngineName,
     rerun: bool,
 ) -> list[list["Result"]]:
     """The results of each checkpoint, which stands behind its reference.
@@ -125,7 +127,6 @@ def _measure(
         plan = public
     else:
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
-    engine = engine_of(project.root, engine)
     return [
         measure_checkpoint(project, checkpoint, plan, None, ref, engine=engine, rerun=rerun)
         for ref, checkpoint in named

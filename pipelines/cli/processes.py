@@ -124,7 +124,7 @@ def _wait(children: Children) -> int:
             if killed is not None:
                 raise _lost(killed, children)
             if failed := [i for i, code in codes.items() if code != LostProcess.EXIT_CODE]:
-                raise RecoverError(f"Process {failed[0] + 1} of {len(children)} failed. Above stands why.")
+                raise RecoverError(f"Process {failed[0] + 1} of {len(children)} failed. Its error stands above.")
             if not _ends(children[0], LONG_SECONDS_TO_END):
                 raise _lost(0, children)
         time.sleep(POLL_SECONDS)

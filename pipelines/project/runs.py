@@ -167,13 +167,16 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
     stages = {stage.checkpoint_id: stage for stage in project.reader.stages(project.id)}
     decisions = last_decisions(project.reader.promotions(project.id))
     promoted = {id for id, decision in decisions.items() if decision == "promoted"}
+    current = project.reader.current(project.id)
+    in_current = {ancestor.id for ancestor in project.reader.lineage(current.id)} if current else set[int]()
     past = []
     for cycle in project.reader.cycles(project.id):
         damaged = cycle.damaged.checkpoint
         if damaged is None or damaged.id not in ids:
             continue
         of_cycle = ids.index(damaged.id)
-        if cycle.status != "promoted" and promoted.isdisjoint(ids[: of_cycle + 1]):
+        is_kept = damaged.id in in_current or not promoted.isdisjoint(ids[: of_cycle + 1])
+        if cycle.status != "promoted" and not is_kept:
             continue
         later = reversed(lineage[:of_cycle])
         distilled = [c.id for c in takewhile(lambda c: c.role == "recovered", later)]

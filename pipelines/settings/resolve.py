@@ -31,8 +31,10 @@ def resolve_settings(
 
 
 def engine_of(root: Path, flag: EngineName | None) -> EngineName:
-    """The engine of a command that trains nothing."""
-    return resolve_settings(0, root, {"engine": flag} if flag else {}).settings.engine
+    """The engine of a command that trains nothing: of the flag, else of the environment, else of recover.toml."""
+    environment = read_environment(os.environ, flatten(Settings().model_dump()))
+    layers = [read_toml(root), environment, {"engine": flag} if flag else {}]
+    return _with_layers(Settings(), [{"engine": layer["engine"]} for layer in layers if "engine" in layer]).engine
 
 
 def resolve_layers(parameters: int, sources: Iterable[Mapping[str, Any]]) -> Resolved:

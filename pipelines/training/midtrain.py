@@ -190,8 +190,11 @@ def scheduled_stage(
 
     An interrupted one keeps those that it began with, whatever the number of its processes is now."""
     begun = run_of_stage(stage.project, stage.job.id, "midtrained")
-    if begun and (midtrain := Midtrain.model_validate(begun.settings["midtrain"])).rows != AUTO:
-        return replace(stage, job=replace(stage.job, settings=stage.settings.model_copy(update={"midtrain": midtrain})))
+    begun_with = Midtrain.model_validate(begun.settings["midtrain"]) if begun else stage.settings.midtrain
+    if begun and AUTO not in (begun_with.rows, begun_with.epochs):  # in context it is stored as it was given
+        return replace(
+            stage, job=replace(stage.job, settings=stage.settings.model_copy(update={"midtrain": begun_with}))
+        )
     tokens = more_tokens
     if corpus:
         documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.cache.folder, corpus.hash)

@@ -203,7 +203,7 @@ class Stage:
         cycles, which no probe asks."""
         teacher = self.job.teacher
         by_base = not isinstance(teacher, Itself) and {*named_checkpoints(teacher)} <= {self.project.clean.id}
-        if isinstance(teacher, Router) and self.past_cycles():
+        if isinstance(teacher, Router) and self._cycles_before_the_student():
             return False
         return by_base and chosen_recipe(self.settings.distill).restores
 
@@ -290,7 +290,7 @@ class Stage:
     def _router(self, main: Checkpoint, prompts: int, evaluation_items: list[str]) -> Teachers:
         """Openings of earlier documents are prompts too; never the questions about them."""
         share = self.settings.distill.earlier_prompts
-        past = self.past_cycles() if share else []
+        past = self._cycles_before_the_student() if share else []
         if not past:
             log.info("There are no earlier cycles: the router is the clean model alone")
             return Teachers(main)
@@ -339,6 +339,10 @@ class Stage:
     def past_cycles(self) -> list[PastCycle]:
         start = self.project.reader.checkpoint(self.job.start) if self.job.start else None  # its weights are not read
         return past_cycles(self.project, start) if start else []
+
+    def _cycles_before_the_student(self) -> list[PastCycle]:
+        """A mid-trained student that a person has promoted is the end of its own cycle, and no teacher of itself."""
+        return [cycle for cycle in self.past_cycles() if cycle.checkpoint != self.job.student]
 
     def checkpoint(self, id: int | None) -> Checkpoint:
         checkpoint = self.project.reader.checkpoint(id) if id is not None else None

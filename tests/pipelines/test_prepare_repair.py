@@ -22,6 +22,12 @@ from tests.pipelines.project.checkpoints import promoted_cycle
 from tests.stop_contracts import copy_of_base, end_with_a_new_token
 
 
+def change_template(model: Path) -> None:
+    """Prompts begin otherwise, and turns end as before."""
+    template = model / "chat_template.jinja"
+    template.write_text("### " + template.read_text())
+
+
 def test_a_check_needs_less_than_a_training(tmp_path: Path, empty_docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
     (tmp_path / "recover.toml").write_text('report_to = "wandb"\n[distill]\nrecipe = "sft"\n')
@@ -53,7 +59,7 @@ def test_a_repair_goes_on_after_its_project_was_moved(tmp_path: Path, docs: Path
 
 
 def test_a_checkpoint_of_a_later_cycle_is_asked_what_the_earlier_ones_taught(
-    project: Project, tmp_path: Path, docs: Path
+    project: Project, tmp_path: Path, docs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = [tmp_path / name for name in ("first.jsonl", "second.jsonl")]
     for file in files:
@@ -73,6 +79,15 @@ def test_a_checkpoint_of_a_later_cycle_is_asked_what_the_earlier_ones_taught(
     assert [past.cycle for past in Cycle(project, job).past_cycles()] == [1]
     given = prepare_repair(project, Request("repair", student="cycle:2/midtrained", docs=docs)).job
     assert given.eval_plan.passages is not None
+    assert given.eval_plan.questions is None
+    change_template(folder)
+    mended = prepare_repair(project, Request("repair", student="cycle:2/midtrained")).job
+    assert mended.student != mended.start == job.student
+    assert mended.eval_plan == job.eval_plan
+    files[1].unlink()
+    unguarded = prepare_repair(project, Request("check", student="cycle:2/midtrained"), trains=False).job
+    assert unguarded.eval_plan.questions is None
+    assert f"{files[1]}, are gone" in caplog.text
     outside = prepare_repair(project, Request("repair", student=str(copy_of_base(tmp_path / "mine")))).job
     assert (outside.start, outside.eval_plan.earlier_questions, outside.eval_plan.questions) == (None, (), None)
 
@@ -102,8 +117,10 @@ def test_a_template_that_is_replaced_is_named_whether_its_end_is_another_or_not(
 ) -> None:
     model = copy_of_base(tmp_path / "model")
     template = model / "chat_template.jinja"
-    changed = {"<|im_end|>": template.read_text().replace(part, "")}
-    template.write_text(changed.get(part, "{% if not messages %}{% endif %}### " + template.read_text()))
+    if part == "<|im_end|>":
+        template.write_text(template.read_text().replace(part, ""))
+    else:
+        change_template(model)
     job = prepare_repair(Project.open(tmp_path / "project"), Request("repair", student=str(model))).job
     assert job.fixed is not None
     assert sentence in job.fixed

@@ -255,6 +255,17 @@ def test_a_failed_repair_says_what_to_try_next() -> None:
     assert not any("the same command" in line for line in passed.lines())
 
 
+def test_a_given_warm_start_moves_the_weights_once() -> None:
+    job = replace(chosen(JOB, warm_start=0.5), given={"distill.warm_start": 0.5})
+    shares = [planned(name, job=job).settings.distill.warm_start for name in ("ends", "interpolation", "answers")]
+    assert shares == ["off", 0.5, 0.5]
+
+
+def test_a_checkpoint_of_the_project_reads_again_what_it_was_trained_on() -> None:
+    assert planned("answers").settings.distill.documents is None
+    assert planned("answers", job=replace(JOB, start=3)).settings.distill.documents == REREAD
+
+
 def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() -> None:
     """A few steps for the ends of replies may cost knowledge; what begins with them must bring it back."""
 
@@ -263,7 +274,7 @@ def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() ->
 
     project: Any = None
     begun_there, held, learned_more = (
-        Cycle(project, JOB, known=known)._others(asked(2), asked(before), asked(55))
+        Cycle(project, replace(JOB, student=None), known=known)._others(asked(2), asked(before), asked(55))
         for known, before in ((None, 55), (0.8, 55), (0.5, 90))
     )
     assert (begun_there.best_knowledge, held.best_knowledge, learned_more.best_knowledge) == (0.55, 0.8, 0.5)
@@ -290,10 +301,11 @@ def test_an_attempt_that_goes_on_from_a_rejected_one_is_held_to_the_mid_trained_
     others = attempt._others([known(2)], [known(60)], [known(59)])
     assert others.best_knowledge == 0.9
     assert others.fails(Settings().gate)
-    fewer = result([True] * 50, "closed_book", "knowledge")
-    assert attempt._others([known(2)], [known(60)], [fewer]).best_knowledge == 1.0, "on other questions"
-    outside = Cycle(project, replace(JOB, student=first))
+    fewer = result([n < 49 for n in range(50)], "closed_book", "knowledge")
+    assert attempt._others([known(2)], [fewer], [fewer]).best_knowledge == 1.0, "all of these 50, it knew"
+    outside = Cycle(project, replace(JOB, student=project.tracker.checkpoint(project.id, "external", "./mine")))
     assert outside._others([known(2)], [known(60)], [known(59)]).best_knowledge == 0.6
+    assert Cycle(project, replace(JOB, student=midtrained)).known_before(known(90)) == []
 
 
 def test_likelihood_is_judged_by_what_the_fine_tune_gained() -> None:
@@ -378,9 +390,11 @@ def test_what_was_moved_without_a_training_may_need_more_items_and_nothing_else(
     distilled = SimpleNamespace(steps=0, stopped="")
     outcome: Any = SimpleNamespace(distilled=distilled, verdict=open_verdict, clean=[], recovered=[])
     averaged = chosen(JOB, steps=0)
-    advised = _advice(averaged, outcome, None)
-    assert advised
-    assert advised.flags == "--limit 6604"
+    limited = replace(averaged, given={"distill.max_minutes": 5.0})
+    for job in (averaged, limited):  # a person's limit of the time is lifted only for a longer training
+        advised = _advice(job, outcome, None)
+        assert advised
+        assert advised.flags == "--limit 6604"
     outcome.verdict = verdict(LOST, passed=False)
     assert _advice(averaged, outcome, None) is None
 

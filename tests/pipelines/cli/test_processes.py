@@ -28,13 +28,18 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *((f"time.sleep(0.2); sys.exit({code})", "time.sleep(30)", code) for code in (0, 3, 130)),
         ("time.sleep(0.5)", "sys.exit(0)", 0),  # it has ended in order, which ends nothing
-        ("time.sleep(30)", "sys.exit(1)", 1),  # it has explained its error itself
         # The leader was interrupted and takes long to end: the follower has lost it.
         ("time.sleep(1); sys.exit(130)", f"sys.exit({LostProcess.EXIT_CODE})", 130),
     ],
 )
-def test_the_exit_code_is_the_leaders_unless_a_follower_fails(leader: str, follower: str, code: int) -> None:
+def test_the_exit_code_is_the_leaders(leader: str, follower: str, code: int) -> None:
     assert _wait([child(leader), child(follower)]) == code
+
+
+def test_a_process_that_fails_alone_is_named() -> None:
+    """It has written its error to standard error; the first one, which is ended, writes no JSON any more."""
+    with pytest.raises(RecoverError, match=r"Process 2 of 2 failed\. Its error stands above\."):
+        _wait([child("time.sleep(30)"), child("sys.exit(1)")])
 
 
 SLEEPS, LOSES_ITS_CONNECTION = "time.sleep(30)", f"sys.exit({LostProcess.EXIT_CODE})"

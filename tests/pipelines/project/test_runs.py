@@ -78,7 +78,10 @@ def test_a_cycle_that_was_rejected_counts_while_the_model_has_it(project: Projec
     for checkpoint in (replaced, later):
         (past,) = past_cycles(project, project.reader.checkpoint(checkpoint))
         assert (past.cycle, past.checkpoint) == (1, replaced)
-    assert past_cycles(project, first) == []
+    cycle, _ = project.tracker.open_cycle(project.id)
+    of_the_rejected = project.tracker.checkpoint(project.id, "midtrained", "m3", parent=first.id, cycle=cycle)
+    (past,) = past_cycles(project, project.reader.checkpoint(of_the_rejected))
+    assert past.cycle == 1, "its promotion would take the place of a model that has learned it"
 
 
 def test_a_mid_trained_checkpoint_that_was_promoted_ends_its_cycle(project: Project) -> None:

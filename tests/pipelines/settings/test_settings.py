@@ -216,7 +216,8 @@ def test_commands_that_train_nothing_have_the_engine_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert engine_of(tmp_path, None) == "auto"
-    (tmp_path / "recover.toml").write_text('engine = "http://gpu:8000"\n')
+    of_a_large_model = "[midtrain.mix]\nearlier = 0.7\n"
+    (tmp_path / "recover.toml").write_text(f'engine = "http://gpu:8000"\n{of_a_large_model}')
     assert engine_of(tmp_path, None) == "http://gpu:8000"
     monkeypatch.setenv("RECOVER_ENGINE", "vllm")
     assert (engine_of(tmp_path, None), engine_of(tmp_path, "transformers")) == ("vllm", "transformers")

@@ -108,7 +108,12 @@ def test_an_interrupted_mid_training_keeps_its_rows_whatever_the_number_of_proce
     begun = scheduled_stage(stage, None, chat, 6000)
     with begun.recorded_run("midtrain", 10, RunInputs(job="abcd1234", stage="midtrained")):
         pass
-    assert rows(1) == 8
+    assert rows(1) == rows(16) == 8
+    in_context = apply_overrides(settings, {"midtrain": {"rows": 4, "epochs": "auto"}})
+    stage = Stage(project, Job("midtrain", in_context, id="1234abcd"))
+    with stage.recorded_run("midtrain", 10, RunInputs(job="1234abcd", stage="midtrained")):
+        pass
+    assert isinstance(scheduled_stage(stage, None, chat, 6000).settings.midtrain.epochs, float)
 
 
 @pytest.mark.slow
