@@ -39,7 +39,7 @@ class Job:
     seed: int = 0
     corpus: CorpusSnapshot | None = None
     training_file: Path | None = None  # a copy of the conversations that are learned, or were learned elsewhere
-    start: int | None = None  # the checkpoint that is mid-trained, or of the project, that is repaired
+    start: int | None = None  # the checkpoint that is mid-trained; of a repair one that the project trained
     student: int | None = None  # the checkpoint that is repaired, where the job does not mid-train one
     weights: dict[int, str] = field(default_factory=dict)  # what identifies the student and models from outside
     current: int | None = None  # the checkpoint that was current when it was saved

@@ -90,11 +90,7 @@ def compare(project: Path | None, first: str, second: str, drift: bool, **how: A
     lines = [f"{first} → {second}", *(line for task in comparisons for line in task.lines()), *mean_lines(means)]
     if drift:
         new = new_task(opened, [checkpoint for _, checkpoint in pair], how["questions"])
-        settings = {
-            "ifeval_data": how["ifeval_data"],
-            "engine": how["engine"],
-            "rerun": how["rerun"],
-        }
+        settings = {name: how[name] for name in ("ifeval_data", "engine", "rerun")}
         drifts = [checkpoint_drift(opened, checkpoint, new, **settings) for _, checkpoint in pair]
         sides = zip(("first", "second"), drifts, strict=True)
         data["drift"] = {side: [result.to_json() for result in results] for side, results in sides}
