@@ -11,7 +11,6 @@ import click
 from evals.benchmarks import BENCHMARKS
 from pipelines.cli import CommandResult, check_writable, command_result, main, options
 from pipelines.log import log
-from pipelines.settings.resolve import engine_of
 from pipelines.settings.sources import EngineName
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def evaluate(project: Path | None, ref: str, base: str | None, **how: Any) -> Co
     Example: recover eval current --suite behaviour --limit 200
     """
     from pipelines.project.project import Project
+    from pipelines.settings.resolve import engine_of
 
     opened = Project.open(project, base)
     how["engine"] = engine_of(opened.root, how["engine"])
@@ -76,6 +76,7 @@ def compare(project: Path | None, first: str, second: str, drift: bool, **how: A
     from pipelines.evaluation.drift import checkpoint_drift, new_task
     from pipelines.evaluation.printed_tables import drift_table
     from pipelines.project.project import Project
+    from pipelines.settings.resolve import engine_of
 
     opened = Project.open(project)
     for ref in (first, second):
@@ -251,6 +252,7 @@ def questions(
     """
     from pipelines.documents.corpus import check_questions_apart, read_corpus
     from pipelines.project.project import Project
+    from pipelines.settings.resolve import engine_of
     from pipelines.synthetic.questions import write_questions
 
     check_questions_apart(out, docs)
