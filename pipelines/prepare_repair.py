@@ -115,15 +115,15 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         sample = store_conversations(project, evenly(conversations, chat), "sample")
     # Of a checkpoint of the project, what its mid-training was given counts, and what earlier cycles taught.
     midtrained = next(midtrainings(project, [original]), None)
-    own = None if request.docs else original
+    source = None if request.docs else original  # of questions and conversations that are not named
     try:
-        plan = eval_plan(project, request, original, own)
+        plan = eval_plan(project, request, original, source)
     except RecoverError as error:  # questions that were stored are gone
         log.warning(str(error))
         plan = eval_plan(project, request, original, None)
     plan = replace(plan, passages=sample or plan.passages, probe_all=True)
     plan = plan.with_public_ifeval_checked(load_suites(project.base))
-    training_file = store_conversations(project, conversations, "conversations") or conversations_of(project, own)
+    training_file = store_conversations(project, conversations, "conversations") or conversations_of(project, source)
     job = Job(
         "repair",
         settings,
