@@ -123,14 +123,18 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         plan = eval_plan(project, request, original, None)
     plan = replace(plan, passages=sample or plan.passages, probe_all=True)
     plan = plan.with_public_ifeval_checked(load_suites(project.base))
-    training_file = store_conversations(project, conversations, "conversations") or conversations_of(project, source)
+    training_file = None
+    if trains:
+        training_file = store_conversations(project, conversations, "conversations") or conversations_of(
+            project, source
+        )
     job = Job(
         "repair",
         settings,
         plan,
         request.seed,
         corpus,
-        training_file if trains else None,
+        training_file,
         start=original.id if midtrained else None,
         student=student.id,
         prompts=store_prompts(project, request.prompts),

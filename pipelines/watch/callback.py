@@ -119,7 +119,7 @@ class ForgettingCallback(TrainerCallback):  # type: ignore[misc]
         try:
             return Record(folder, self._base, steps)
         except (RecoverError, RecordError) as error:
-            log.warning(f"The readings are only in the trainer's log: {str(error)[:1].lower()}{str(error)[1:]}")
+            log.warning(f"The readings are only in the trainer's log: {error}")
             return None
 
     def _obstacle(self, state: Any) -> str | None:
