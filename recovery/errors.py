@@ -1,6 +1,8 @@
 """The base class of every error that a user can cause or fix, and how errors of libraries are put into words."""
 
+import json
 import re
+from pathlib import Path
 
 CHECK_REVISION, NAME_A_FOLDER = "Check the part after the @.", "Connect to the network, or name a folder."
 HUB_PROBLEMS = {  # a pattern in the types and texts of an error and its causes: what went wrong, and what to do
@@ -15,6 +17,8 @@ HUB_PROBLEMS = {  # a pattern in the types and texts of an error and its causes:
     f"and the hub cannot be reached). {NAME_A_FOLDER}",
     "HfHubHTTPError": "(the hub answered with an error). Try again later.",
     "custom code": "(it needs code of its own, which is never run). Choose a model whose family transformers knows.",
+    "does not recognize this architecture": "(transformers does not know its kind of model). Install a newer "
+    "transformers, if there is one that does.",
     "instantiate the backend tokenizer": "(it has no tokenizer files). Add its tokenizer.json.",
 }
 
@@ -46,3 +50,15 @@ def hub_problem(error: BaseException, advice: str, *, by_reference: bool = True)
     if not by_reference:
         problem = problem.replace(CHECK_REVISION, advice).replace(NAME_A_FOLDER, advice)
     return problem
+
+
+def cannot_load(what: str, reference: str, error: Exception) -> RecoverError:
+    """For a model or a tokenizer in a folder or on the hub."""
+    is_local = Path(reference).is_dir()
+    for file in sorted(Path(reference).glob("*.json")) if is_local else ():
+        try:
+            json.loads(file.read_bytes())
+        except ValueError as broken:
+            return RecoverError(f"The file {file} is not valid JSON ({first_line(broken)}). Copy or download it again.")
+    advice = "Copy or download it again." if is_local else "Check the model name or folder."
+    return RecoverError(f"No {what} could be loaded from {reference!r} {hub_problem(error, advice)}")

@@ -16,7 +16,15 @@ from recovery.models.adapters import WEIGHTS, base_of, check_weights, does_not_f
 from recovery.models.chat_template import added_tokens, check_same_vocabulary, same_chat_template
 from recovery.models.interpolation import has_token_rows, same_but_tokens
 from recovery.models.students import config_of, load_causal, load_chat, model_without_weights, refuse_quantised
-from recovery.models.weight_files import BUFFER, NOT_STORED, same_weights, tensor_files, tensor_names, tensor_reader
+from recovery.models.weight_files import (
+    BUFFER,
+    NOT_STORED,
+    same_weights,
+    shape_reader,
+    tensor_files,
+    tensor_names,
+    tensor_reader,
+)
 
 COMPARED = 12  # matrices whose directions are compared
 UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
@@ -110,9 +118,16 @@ def _check_adapter(folder: str, below: str, base: str) -> bool:
         raise head_changed(folder)
     tensor_of, original_of = tensor_reader(dict.fromkeys(names, file)), tensor_reader(originals)
     for name in sorted(names):
-        _check_finite(folder, name, tensor_of(name))
+        tensor = tensor_of(name)
+        _check_finite(folder, name, tensor)
+        has_rank = config.peft_type == "LORA" and not config.rank_pattern and not config.target_parameters
+        if has_rank and ".lora_A." in name and len(tensor) != config.r:
+            raise RecoverError(
+                f"The adapter_config.json of {folder} is not that of its weights: it says rank {config.r}, and they "
+                f"have {len(tensor)}. Copy the adapter_config.json that was saved with them."
+            )
         replaced = name.removeprefix("base_model.model.")
-        if replaced in originals and tensor_of(name).shape != original_of(replaced).shape:
+        if replaced in originals and tensor.shape != original_of(replaced).shape:
             raise does_not_fit(folder, base, f"{replaced} has another shape")
     factors = [name for name in names if "lora_B" in name]
     is_plain = all(".lora_A" in name or ".lora_B" in name for name in names)
@@ -122,7 +137,8 @@ def _check_adapter(folder: str, below: str, base: str) -> bool:
 def _check_full_weights(model: str, base: str) -> bool:
     """Whether the weights equal the base's."""
     ours, theirs = tensor_files(model), tensor_files(base)
-    if any(name not in ours and not name.endswith(NOT_STORED) for name in theirs):
+    lacks_layers = _check_config(model, ours, base)
+    if lacks_layers or any(name not in ours and not name.endswith(NOT_STORED) for name in theirs):
         load_causal(model, "auto")  # raises if they are missing; some families have two names for one weight
     matrices = [name for name in theirs if name in ours]
     every = max(1, len(matrices) // COMPARED)
@@ -160,6 +176,24 @@ def _check_full_weights(model: str, base: str) -> bool:
             "was not fine-tuned from it. Name the model that it came from as --base."
         )
     return equal
+
+
+def _check_config(model: str, files: dict[str, Path], base: str) -> bool:
+    """Whether its config.json names layers that its files lack; raise if its weights have other shapes there, or if it
+    lacks layers of the base that the files have. Where transformers joins weights as it loads them, the names are
+    others, and nothing is told."""
+    by_config, of_base = (model_without_weights(reference).state_dict() for reference in (model, base))
+    names, shape_of = [name for name in by_config if name in files], shape_reader(files)
+    other = [f"{name!r} has the shape {list(by_config[name].shape)} by it" for name in names
+             if shape_of(name) != list(by_config[name].shape)]  # fmt: skip
+    other += [f"it has no {name!r}" for name in of_base if name in files and name not in by_config]
+    if other:
+        raise RecoverError(
+            f"The config.json of {model} is not that of its weights: {other[0]}. Copy the config.json that was saved "
+            "with them."
+        )
+    lacking = [name for name in by_config if name not in files and not name.endswith(NOT_STORED)]
+    return 0 < len(lacking) < len(names)
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:

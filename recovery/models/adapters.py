@@ -203,7 +203,12 @@ def base_of(reference: str) -> str | None:
         return base
     if built_in := installed_base_path(base):
         return built_in
-    if not base or Path(base).is_absolute() or base.startswith(".") or base.partition("@")[0].count("/") > 1:
+    if not base:
+        raise RecoverError(
+            f"The file {config} names no base. Write the path or the hub id of the model that the adapter was trained "
+            "on as its base_model_name_or_path."
+        )
+    if Path(base).is_absolute() or base.startswith(".") or base.partition("@")[0].count("/") > 1:
         raise RecoverError(
             f"The base of the adapter {reference} is missing (its config names {base!r}). Restore that model, or write "
             f"its new path as base_model_name_or_path into {config}."
@@ -213,9 +218,12 @@ def base_of(reference: str) -> str | None:
 
 def read_json(file: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise RecoverError(f"The file {file} is not valid JSON ({error}). Fix or delete it.") from error
+    if not isinstance(values, dict):
+        raise RecoverError(f"The file {file} must hold a JSON object. Fix or delete it.")
+    return values
 
 
 def with_revision(base: str, revision: str | None) -> str:

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from recovery.chunked_loss import Head
-from recovery.errors import RecoverError, first_line, hub_problem
+from recovery.errors import RecoverError, cannot_load, first_line
 from recovery.files import THEN_RESUME, stored
 from recovery.hardware import keep_freed_memory
 from recovery.models import adapters
@@ -194,7 +194,7 @@ def load_chat(reference: str) -> Chat:
             name, revision=revision, trust_remote_code=False, mistral_format=False
         )
     except Exception as error:  # of any kind: tokenizers raises Exception itself for a file of a newer version
-        raise _cannot_load("tokenizer", reference, error) from error
+        raise cannot_load("tokenizer", reference, error) from error
     if len(tokenizer) < 16:  # transformers' default if the tokenizer's files are missing
         raise RecoverError(
             f"The model {reference} has no usable tokenizer. Put its tokenizer.json and tokenizer_config.json there."
@@ -216,7 +216,8 @@ def generation_ends(reference: str) -> tuple[int, ...]:
     """The ids at which generation stops; without a generation config transformers takes those of the model's config."""
     config = _generation_config(reference) or config_of(reference).get_text_config()
     ends = getattr(config, "eos_token_id", None)
-    return tuple(ends) if isinstance(ends, list | tuple) else () if ends is None else (ends,)
+    named = ends if isinstance(ends, list | tuple) else () if ends is None else (ends,)
+    return tuple(id for id in named if id >= 0)  # -1 stands for none in old files
 
 
 def save_generation_ends(reference: str, ends: Sequence[int], folder: Path) -> None:
@@ -287,7 +288,7 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
     except torch.OutOfMemoryError:
         raise
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # RuntimeError: of weights of other shapes
-        raise _cannot_load("model", reference, error) from error
+        raise cannot_load("model", reference, error) from error
     if missing := sorted(loading["missing_keys"]):  # transformers fills them with random numbers
         raise RecoverError(
             f"The weights of {reference} lack {missing[0]!r} ({len(missing)} missing in all): they were renamed, or "
@@ -369,7 +370,7 @@ def config_of(reference: str) -> Any:
     try:
         return AutoConfig.from_pretrained(name, revision=revision, trust_remote_code=False)
     except (OSError, ValueError, StrictDataclassError) as error:
-        problem = _cannot_load("model", weights, error)
+        problem = cannot_load("model", weights, error)
         if isinstance(error, StrictDataclassError):
             problem = RecoverError(
                 f"The config.json of {weights} is not valid ({first_line(error.__cause__ or error)}). Copy or download "
@@ -381,11 +382,6 @@ def config_of(reference: str) -> Any:
                 f"{problem} It is the base of the adapter: {file} names it (base_model_name_or_path)."
             )
         raise problem from error
-
-
-def _cannot_load(what: str, reference: str, error: Exception) -> RecoverError:
-    problem = hub_problem(error, "Check the model name or folder.")
-    return RecoverError(f"No {what} could be loaded from {reference!r} {problem}")
 
 
 def save_student(

@@ -81,11 +81,15 @@ def tensor_names(file: Path) -> list[str]:
 def tensor_reader(files: dict[str, Path]) -> Callable[[str], Tensor]:
     """The tensors by their names; every file is opened once."""
 
-    @cache
-    def opened(file: Path) -> Any:
-        return safe_open(file, "pt").__enter__()
+    opened = _opener()
+    return lambda name: opened(files[name]).get_tensor(name)
 
-    def read(name: str) -> Tensor:
-        return opened(files[name]).get_tensor(name)
 
-    return read
+def shape_reader(files: dict[str, Path]) -> Callable[[str], list[int]]:
+    """Their shapes, by their names."""
+    opened = _opener()
+    return lambda name: opened(files[name]).get_slice(name).get_shape()
+
+
+def _opener() -> Callable[[Path], Any]:
+    return cache(lambda file: safe_open(file, "pt").__enter__())

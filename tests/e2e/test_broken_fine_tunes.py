@@ -1,4 +1,4 @@
-"""Ten kinds of input that `recover check` and `recover repair` refuse, each in one sentence that says what to do."""
+"""Kinds of input that `recover check` and `recover repair` refuse, each in one sentence that says what to do."""
 
 import json
 import shutil
@@ -84,6 +84,30 @@ def pickled(folder: Path, base: Path) -> None:
     torch.save({}, folder / "pytorch_model.bin")
 
 
+def other_width(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    change_json(folder / CONFIG, hidden_size=2 * json.loads((folder / CONFIG).read_text())["hidden_size"])
+
+
+def fewer_layers(folder: Path, base: Path) -> None:
+    """With a config of one layer less, transformers would leave out the weights of that layer without a word."""
+    shutil.copytree(base, folder)
+    config = json.loads((folder / CONFIG).read_text())
+    change_json(folder / CONFIG, num_hidden_layers=config["num_hidden_layers"] - 1)
+    if types := config.get("layer_types"):
+        change_json(folder / CONFIG, layer_types=types[:-1])
+
+
+def other_rank(folder: Path, base: Path) -> None:
+    save_adapter(folder, base)
+    change_json(folder / "adapter_config.json", r=8)
+
+
+def not_json(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    (folder / "tokenizer.json").write_text('{"version": ')
+
+
 BROKEN = {
     wrong_base: "have nothing in common with those of",
     other_family: "is of the family llama and",
@@ -95,6 +119,10 @@ BROKEN = {
     incomplete: "are incomplete: 1 of 2 files",
     remote_code: "it needs code of its own, which is never run",
     pickled: "Pickled weights are not loaded",
+    other_width: "The config.json of",
+    fewer_layers: "is not that of its weights: it has no 'model.layers.",
+    other_rank: "it says rank 8, and they have 2",
+    not_json: "tokenizer.json is not valid JSON",
 }
 
 
