@@ -1,5 +1,6 @@
 """How a model ends a turn, by its files and by what it does: for `recover doctor --model` and `recover check`."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from recovery.stop_contract import (
     ends_its_own,
     file_faults,
     measured_fault,
+    probabilities_of_ending,
     probability_of_ending,
 )
 
@@ -43,22 +45,27 @@ class BaseReplies:
         files, chat = StopFiles.of(base), load_chat(base)
         prompts = [chat.prompt(text) for text in _texts(base)]
 
-        def sample() -> tuple[float | None, list[dict[str, Any]]]:
+        def sample() -> tuple[list[list[Any]] | None, list[dict[str, Any]]]:
             log.info(f"Sampling {len(prompts)} replies of the base, to see how they end")
             student = load_frozen(base)
             replies = _sample(student, prompts)
-            ending = probability_of_ending(student, list(zip(prompts, replies, strict=True)), files.stops)
-            return ending, [asdict(reply) for reply in replies]
+            exchanges = list(zip(prompts, replies, strict=True))
+            by_token = probabilities_of_ending(student, exchanges, files.stops_and_separators)
+            pairs = None if by_token is None else [[id, value] for id, value in by_token.items()]
+            return pairs, [asdict(reply) for reply in replies]
 
-        inputs = [weights_id(base), LIMIT, list(files.stops), prompts]
-        ending, stored = cache.get_or_write("turn-ends", inputs, sample) if cache else sample()
+        inputs = [weights_id(base), LIMIT, list(files.stops_and_separators), prompts]
+        pairs, stored = cache.get_or_write("reply-ends", inputs, sample) if cache else sample()
         replies = [Generation(**reply) for reply in stored]
-        ends = ReplyEnds.of(replies, LIMIT, files.generation, ending)
+        ends = ReplyEnds.of(replies, LIMIT, files, None if pairs is None else dict(pairs))
         return cls(list(zip(prompts, replies, strict=True)), ends)
 
     def ends_its_own(self, model: Student, base: str) -> bool:
         prompts, files = [model.chat.prompt(text) for text in _texts(base)], StopFiles.of(model.path)
         return ends_its_own(_ends(model, prompts, files, None), self.ends)
+
+    def by_token(self, model: Student) -> dict[int, float] | None:
+        return probabilities_of_ending(model, self.exchanges, StopFiles.of(model.path).stops_and_separators)
 
     def ending(self, model: Student) -> float | None:
         return probability_of_ending(model, self.exchanges, StopFiles.of(model.path).stops)
@@ -81,9 +88,9 @@ class TurnEnds:
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
-        rows = self.files.rows() + (self.does.rows() if self.does else [])
+        rows = self.files.rows() + (self.does.rows(self.files) if self.does else [])
         base = self.base_files.rows() if self.base_files else []
-        base += self.base_does.rows() if self.base_does else []
+        base += self.base_does.rows(self.base_files) if self.base_files and self.base_does else []
         if not self.base_does:  # there are no replies of a base
             rows = [row for row in rows if row[0] != WHERE_THE_BASE_ENDS]
         beside = [value for _, value in base] + [""] * (len(rows) - len(base))
@@ -121,18 +128,19 @@ def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache |
     student = load_frozen(model)
     prompts = [student.chat.prompt(text) for text in _texts(base or model)]
     log.info(f"Sampling {len(prompts)} replies of the model, to see how they end")
-    ending = replies.ending(student) if replies else None
-    does = _ends(student, prompts, files, ending)
+    does = _ends(student, prompts, files, replies.by_token(student) if replies else None)
     base_does = replies.ends if replies else None
     unlearned = measured_fault(does, files, base_does, base_files)
     faults = file_faults(files, base_files) + ([unlearned] if unlearned else [])
     return TurnEnds(files, does, base_files, base_does, faults)
 
 
-def _ends(model: Student, prompts: list[list[int]], files: StopFiles, ending: float | None) -> ReplyEnds:
+def _ends(
+    model: Student, prompts: list[list[int]], files: StopFiles, by_token: Mapping[int, float] | None
+) -> ReplyEnds:
     replies = _sample(model, prompts)
     own = probability_of_ending(model, list(zip(prompts, replies, strict=True)), files.stops)
-    return ReplyEnds.of(replies, LIMIT, files.generation, ending, own)
+    return ReplyEnds.of(replies, LIMIT, files, by_token, own)
 
 
 def _texts(base: str) -> list[str]:

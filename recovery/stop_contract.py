@@ -6,15 +6,15 @@ it. Where the three disagree, replies run on until the limit of tokens.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 import torch
 
 from recovery.engines import Generation
-from recovery.models.chat_template import turn_end
+from recovery.models.chat_template import document_ends, turn_end
 from recovery.models.students import Student, generation_ends, load_chat
 from recovery.samples import Batch, Sample
 from recovery.telemetry import repetition
@@ -22,6 +22,7 @@ from recovery.telemetry import repetition
 UNLEARNED = 0.5  # a model that gives the end less than this share of the base's probability has lost it
 MIN_ENDS = 4  # replies of the base that end, from which its probability is told
 WHERE_THE_BASE_ENDS = "P(end) where the base's replies end"
+SHOWN = 0.01  # a smaller probability of one token is not
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class StopFiles:
     def stops(self) -> tuple[int, ...]:
         """At which a reply should end."""
         return tuple({id for id in (self.template, *self.generation) if id is not None})
+
+    @property
+    def stops_and_separators(self) -> tuple[int, ...]:
+        separators = () if self.tokenizer is None else document_ends(self.tokens)
+        return tuple({*self.stops, *separators})
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("template", "generation", "tokenizer", "pad")}
@@ -82,32 +88,39 @@ class ReplyEnds:
     own_probability: float | None = None  # the same where its own replies end
     other: int | None = None  # another token that ends replies, such as the separator of documents,
     ended_by_other: float = 0.0  # and the share of them that it ends
+    by_token: Mapping[int, float] = field(default_factory=dict)  # of stops and separators, where the base's replies end
 
     @classmethod
     def of(
         cls,
         replies: Sequence[Generation],
         limit: int,
-        stops: Sequence[int],
-        probability: float | None = None,
+        files: StopFiles,
+        by_token: Mapping[int, float] | None = None,
         own_probability: float | None = None,
     ) -> "ReplyEnds":
         ends = [reply.tokens[-1] for reply in replies if reply.finished]
-        others = Counter(end for end in ends if end not in stops)
+        others = Counter(end for end in ends if end not in files.generation)
         other, ended_by_other = others.most_common(1)[0] if others else (None, 0)
         return cls(
             count=len(replies),
             limit=limit,
-            finished=sum(end in stops for end in ends) / len(replies),
+            finished=sum(end in files.generation for end in ends) / len(replies),
             other=other,
             ended_by_other=ended_by_other / len(replies),
             repetition=fmean(repetition(reply.tokens) for reply in replies),
-            probability=probability,
+            probability=None if by_token is None else sum(by_token.get(id, 0.0) for id in files.stops),
             own_probability=own_probability,
+            by_token=by_token or {},
         )
 
-    def rows(self) -> list[tuple[str, str]]:
+    def rows(self, files: StopFiles) -> list[tuple[str, str]]:
         probability = "too few end" if self.probability is None else f"{self.probability:.2f}"
+        likely = sorted(
+            (id for id, value in self.by_token.items() if value >= SHOWN), key=lambda id: -self.by_token[id]
+        )
+        if len(likely) > 1 or not set(likely) <= set(files.stops):
+            probability += f" ({', '.join(f'{files.name(id)} {self.by_token[id]:.2f}' for id in likely)})"
         return [
             (f"replies that end within {self.limit:,} tokens", f"{round(self.finished * self.count)} of {self.count}"),
             ("share of repeated text", f"{self.repetition:.2f}"),
@@ -124,23 +137,31 @@ class Fault:
         return f"{self.what}. {self.cure}"
 
 
-@torch.no_grad()
 def probability_of_ending(
     student: Student, exchanges: Sequence[tuple[Sequence[int], Generation]], stops: Sequence[int]
 ) -> float | None:
     """The mean probability of the `stops` together behind finished replies; None where too few are finished."""
+    by_token = probabilities_of_ending(student, exchanges, stops)
+    return None if by_token is None else sum(by_token.values())
+
+
+@torch.no_grad()
+def probabilities_of_ending(
+    student: Student, exchanges: Sequence[tuple[Sequence[int], Generation]], tokens: Sequence[int]
+) -> dict[int, float] | None:
+    """The mean probability of each of the tokens behind finished replies; None where too few are finished."""
     ended = [(prompt, reply.tokens) for prompt, reply in exchanges if reply.finished and len(reply.tokens) > 1]
     if len(ended) < MIN_ENDS:
         return None
-    known = [id for id in stops if id < len(student.head.weight)]
+    known = [id for id in tokens if id < len(student.head.weight)]
     probabilities = []
-    for prompt, tokens in ended:
-        row = [*prompt, *tokens]
+    for prompt, reply in ended:
+        row = [*prompt, *reply]
         sample = Sample(row, [False] * (len(row) - 1) + [True])
         states = student.hidden(Batch.collate([sample], student.chat.pad_id, student.device))
         chances = torch.softmax(student.head.logits(states)[0], dim=-1)
-        probabilities.append(float(chances[known].sum()))
-    return fmean(probabilities)
+        probabilities.append(chances[known].tolist())
+    return dict(zip(known, map(fmean, zip(*probabilities, strict=True)), strict=True))
 
 
 def file_faults(files: StopFiles, base: StopFiles | None = None) -> list[Fault]:

@@ -362,8 +362,8 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
     """Check what a fine-tune has forgotten of its base.
 
     Measures instruction following, what the base knew before, and with --questions or --docs also what was learned.
-    Exits with 3 if more was forgotten than the gate allows, with 0 if certainly not, with 4 if there are too few items
-    to tell.
+    Exits with 3 if more was forgotten than the gate allows or its turns do not end as they should, with 0 if certainly
+    not, with 4 if there are too few items to tell.
 
     \b
     Example: recover check ./my-finetune --base Qwen/Qwen3-8B --to check.html
@@ -385,9 +385,10 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
 
         write_page(to, check_page(data))
     lines = result.lines()
-    if data["outcome"] == "failed" or result.turn_ends.faults:
+    exit_code = REJECTED if result.turn_ends.faults else EXIT_CODES[data["outcome"]]
+    if exit_code == REJECTED:
         lines.append(f"next: recover repair {shlex.join([ref, *guards(request)])}")
-    return CommandResult(data | {"page": str(to) if to else None}, lines, EXIT_CODES[data["outcome"]])
+    return CommandResult(data | {"page": str(to) if to else None}, lines, exit_code)
 
 
 def guards(request: Request) -> Iterator[str]:

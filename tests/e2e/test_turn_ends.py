@@ -11,6 +11,7 @@ from tests.stop_contracts import (
     copy_of_base,
     end_with_a_new_token,
     mask_the_end_as_padding,
+    overwrite_the_row,
     stop_at_the_separator_only,
     stop_nowhere,
     write_no_end,
@@ -36,6 +37,11 @@ def test_the_fault_is_named(tmp_path: Path) -> None:
     assert named.data["base"]["finished"] > 0.5
     shown = recover(tmp_path, "doctor", "--model", runs_on, "--base", BASE, as_json=False).ended(3).data
     assert shown.splitlines()[-1] == f"next: recover repair {runs_on} --base {BASE}"
+    settings = [part for setting in ANYTHING_PASSES for part in ("--set", setting)]
+    checked = recover(tmp_path, "check", runs_on, "--base", BASE, "--limit", 4, *settings).ended(3).data
+    assert checked["outcome"] == "passed"
+    assert "could do, but its turns do not end as they should: Turns end with" in checked["summary"]
+    assert checked["turn_ends"]["faults"] == [fault]
 
 
 @pytest.mark.slow
@@ -59,10 +65,18 @@ def test_a_copy_with_other_files_is_enough(tmp_path: Path, damage: Callable[[Pat
     assert StopFiles.of(str(tmp_path / "fixed")).template == END
 
 
-@pytest.mark.slow
-def test_an_end_that_was_unlearned_is_taught_before_anything_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(mask_the_end_as_padding, marks=pytest.mark.slow, id="masked as padding"),
+        pytest.param(overwrite_the_row, marks=pytest.mark.release, id="its row was overwritten"),
+    ],
+)
+def test_an_end_that_was_unlearned_is_taught_before_anything_else(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     folder = copy_of_base(tmp_path / "broken")
-    mask_the_end_as_padding(folder)
+    damage(folder)
     repaired = repair(tmp_path, folder, *SHORT).ended(0)
     before, after = repaired.data["moves"]
     enough = 0.5 * repaired.data["base_ending"]

@@ -13,6 +13,7 @@ from recovery.lab import BASE
 from recovery.models.chat_template import same_chat_template
 from recovery.models.students import load_chat, load_student
 from recovery.stop_contract import (
+    WHERE_THE_BASE_ENDS,
     Fault,
     ReplyEnds,
     StopFiles,
@@ -139,6 +140,15 @@ def test_the_probability_is_that_of_the_model_after_the_reply() -> None:
     assert probability_of_ending(student, [(prompt, reply)] * 4, (END, SEPARATOR)) == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_separator_that_took_the_place_of_the_end_is_shown(folder: Path, cache: ContentCache) -> None:
+    end_with_the_separator(folder)
+    name, model, base = turn_ends.examine_turn_ends(str(folder), str(BASE), cache).rows[-1]
+    assert name == WHERE_THE_BASE_ENDS
+    probability, _, others = model.partition(" (")
+    assert float(probability) < 0.5 * float(base)
+    assert others.startswith("<|endoftext|> (")
+
+
 def test_a_model_without_a_generation_config_stops_where_its_config_says(folder: Path) -> None:
     (folder / "generation_config.json").unlink()
     change_json(folder / "config.json", eos_token_id=SEPARATOR)
@@ -181,7 +191,8 @@ def test_a_template_that_lost_the_end_behind_replies_only_is_another_template(fo
 
 def test_a_reply_counts_as_ended_where_generation_stops() -> None:
     replies = [Generation([5, END], [], finished=True), Generation([5, SEPARATOR], [], finished=True)]
-    assert ReplyEnds.of(replies, 64, (END,)).finished == 0.5
+    files = replace(StopFiles.of(str(BASE)), generation=(END,))
+    assert ReplyEnds.of(replies, 64, files).finished == 0.5
 
 
 def test_a_model_without_a_chat_template_is_told_so_without_replies(folder: Path) -> None:
