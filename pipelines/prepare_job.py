@@ -3,7 +3,8 @@
 import json
 import math
 import shlex
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -66,6 +67,7 @@ from recovery.recipes import recipe
 
 HELD_OUT = 10  # one of so many conversations is not learned, where their likelihood is what is measured
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
+QUESTION_START = 3  # words by which questions are looked up in texts
 
 
 def check_request(
@@ -100,8 +102,8 @@ def check_request(
         for reference in named_checkpoints(teacher) or ["base"]:
             check_same_tokenizer(chat, load_chat(project.path_of(reference)))
     conversations = _read_conversations(request.conversations, chat) if request.conversations else []
-    warn_of_learned_questions(request.questions, conversations)
     corpus = read_corpus(request.docs) if request.docs else None
+    warn_of_learned_questions(request.questions, [*turns_of(conversations), *(corpus.texts if corpus else ())])
     for line in corpus.skipped_lines() if corpus else ():
         log.info(line)
     if corpus and recipe(settings.midtrain.recipe).context:
@@ -136,17 +138,30 @@ def _has_answer(conversation: Conversation, chat: Chat) -> bool:
     return any(encode_conversation(chat, conversation)[1])
 
 
-def warn_of_learned_questions(questions: Path | None, conversations: Sequence[Conversation]) -> None:
-    """Answers to questions of the training file show what was learned by heart, not what is known."""
-    if questions is None or not conversations:
-        return
+def turns_of(conversations: Iterable[Conversation]) -> Iterator[str]:
     turns = (message.get("content") for conversation in conversations for message in conversation["messages"])
-    learned_turns = {" ".join(turn.lower().split()) for turn in turns if isinstance(turn, str)}
-    question_texts = [" ".join(question.text.lower().split()) for question in read_questions(questions)]
-    if count := sum(text in learned_turns for text in question_texts):
+    return (turn for turn in turns if isinstance(turn, str))
+
+
+def warn_of_learned_questions(questions: Path | None, texts: Iterable[str]) -> None:
+    """Answers to questions that stand in what is learned show what was learned by heart, not what is known."""
+    if questions is None:
+        return
+    asked = [tuple(question.text.lower().split()) for question in read_questions(questions)]
+    by_start, learned = defaultdict(set), set[tuple[str, ...]]()
+    for words in asked:
+        by_start[words[:QUESTION_START]].add(words)
+    first_words = {start[0] for start in by_start if start}
+    for text in texts:
+        words = tuple(text.lower().split())
+        for i, word in enumerate(words):
+            if word in first_words:
+                starting = by_start.get(words[i : i + QUESTION_START], ())
+                learned.update(question for question in starting if words[i : i + len(question)] == question)
+    if count := sum(words in learned for words in asked):
         log.warning(
-            f"{count:,} of the {len(question_texts):,} questions are in the training file: their answers are learned "
-            "by heart. Ask others, in other words (--questions)"
+            f"{count:,} of the {len(asked):,} questions are in what is learned, word for word: their answers are "
+            "learned by heart. Keep their file out of the documents, or ask others, in other words (--questions)"
         )
 
 

@@ -24,6 +24,7 @@ from pipelines.prepare_job import (
     eval_plan,
     evenly,
     store_conversations,
+    turns_of,
     warn_of_learned_questions,
     warn_of_no_recall,
     weights_of,
@@ -88,8 +89,8 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     conversations = read_training_files(request.docs) if request.docs else []
     if request.docs and conversations:
         check_rendered(request.docs, conversations, chat)
-    warn_of_learned_questions(request.questions, conversations)
     documents = read_corpus(request.docs) if request.docs and not conversations else None
+    warn_of_learned_questions(request.questions, documents.texts if documents else turns_of(conversations))
     check_engine(settings.engine)
     check_servers(project.base, settings.engine, saved_rank(path), None)
     for note in about.notes(project.base_name):

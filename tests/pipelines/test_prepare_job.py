@@ -163,9 +163,10 @@ def test_questions_that_are_learned_by_heart_are_named(tmp_path: Path, monkeypat
     for name, questions in (("chats.jsonl", rows), ("same.jsonl", rows[2:] + rows[:1]), ("others.jsonl", rows[:0])):
         others = [] if name == "chats.jsonl" else [{"question": "Which ship is in port 1?", "answer": "Ship 1"}]
         Path(name).write_text("".join(json.dumps(row) + "\n" for row in questions + others))
-    command = ("cycle", "--conversations", "chats.jsonl", "--dry-run", "--questions")
-    assert "3 of the 4 questions are in the training file" in recover(*command, "same.jsonl").stderr
-    assert "in the training file" not in recover(*command, "others.jsonl").stderr
+    for source in ("--conversations", "chats.jsonl"), ("--docs", "chats.jsonl"):
+        command = ("cycle", *source, "--dry-run", "--questions")
+        assert "3 of the 4 questions are in what is learned" in recover(*command, "same.jsonl").stderr
+        assert "in what is learned" not in recover(*command, "others.jsonl").stderr
 
 
 def test_a_dry_run_prints_one_setting_a_line_and_leaves_nothing(docs: Path, tmp_path: Path) -> None:
