@@ -101,6 +101,7 @@ def run_steps(
         "BASE": str(BASE),
         "LIMIT": str(limit),
         "REPOSITORY": repository,
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
     }
     script = "\n".join(step["run"] for step in WORKFLOW["jobs"]["check"]["steps"] if "run" in step)
     command = ["bash", "-e", "-o", "pipefail", "-c", script]
@@ -121,6 +122,9 @@ def test_too_few_prompts_warn_and_a_page_is_written(tmp_path: Path) -> None:
     assert "pip install ./recover" in completed.stdout
     assert "::warning::Too few prompts" in completed.stdout
     assert "too few items" in (tmp_path / "check.html").read_text(encoding="utf-8")
+    summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert summary.startswith("```text\nThere are too few items")
+    assert summary.endswith("\n```\n")
 
 
 @pytest.mark.release
@@ -132,5 +136,5 @@ def test_the_job_fails_where_too_much_was_forgotten(tmp_path: Path) -> None:
     save_student(student, tmp_path / "model", {})
     completed = run_steps(tmp_path, tmp_path / "model", 20)
     assert completed.returncode == 3, completed.stderr
-    assert "has forgotten more than the gate allows" in completed.stdout
+    assert f"::error::{tmp_path / 'model'} has forgotten more than the gate allows" in completed.stdout
     assert (tmp_path / "check.html").is_file()
