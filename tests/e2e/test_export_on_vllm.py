@@ -17,8 +17,8 @@ def test_vllm_loads_the_exported_model(tmp_path: Path) -> None:
         pytest.skip("vllm is not installed; RECOVER_REQUIRE_VLLM=1 makes that a failure")
     from recovery.engines.vllm import VllmEngine
 
-    make_world(51, size="quick").write(tmp_path)
-    settings = ["--mix", "documents", "--set", "midtrain.max_steps=4"]
+    make_world(51, size="small").write(tmp_path)
+    settings = ["--mix", "documents", "--set", "midtrain.max_steps=2"]
     recover(tmp_path, "midtrain", "--docs", "docs", *settings).ended(0)
     recover(tmp_path, "export", "cycle:1/midtrained", "--to", "exported").ended(0)
     student = load_student(str(tmp_path / "exported"), frozen=True)

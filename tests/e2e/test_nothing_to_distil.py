@@ -52,6 +52,8 @@ def test_it_is_distilled_if_it_does_not_pass_or_the_recipe_teaches_more(tmp_path
 def test_after_the_gate_has_rejected_it_a_model_that_lost_nothing_on_probes_is_trained(tmp_path: Path) -> None:
     """The gate has more items, and asks for more than instructions."""
     make_world(5, size="quick").write(tmp_path / "world")  # with enough questions for probes
+    for document in sorted((tmp_path / "world" / "docs").iterdir())[8:]:
+        document.unlink()
     probed = set_options("distill.probe_every=1", "distill.probe_items=8", "midtrain.learning_rate=1e-9")
     strict_gate = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "gate.keep_retention=0.99")
     files = ["--docs", "world/docs", "--questions", "world/questions.jsonl", "--mix", "documents"]

@@ -14,7 +14,7 @@ from tests.e2e.command_line import RECOVER, recover
 from tests.pipelines.options import SMALL_DISTILLATION, set_options
 from tests.vllm_server import VllmServer, running
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.release]
 STEPS = 3
 SMALL = [*SMALL_DISTILLATION, *set_options("lora_rank=8")]
 

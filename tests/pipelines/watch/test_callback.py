@@ -383,6 +383,8 @@ def test_models_that_cannot_be_read_are_told_by_what_they_are(tmp_path: Path) ->
     trainer = trainer_of(tmp_path / "prompt")
     trainer.model = get_peft_model(trainer.model, PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM"))
     assert obstacle(trainer, chat, 0) == "the adapter learns a prompt instead of weights"
+    trainer.is_fsdp_enabled = True
+    assert obstacle(trainer, chat, 0) == "several processes hold a part of the weights each"
     trainer = trainer_of(tmp_path / "head", lora=["q_proj", "lm_head"])
     assert obstacle(trainer, chat, 0) == "the adapter changes the output head"
     trainer = trainer_of(tmp_path / "injected")
