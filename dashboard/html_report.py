@@ -103,8 +103,10 @@ def _file(title: str, sections: Sequence[Markup | str], program: str = "", scrip
 
 def check_page(data: Mapping[str, Any]) -> str:
     title = f"{data['checkpoint']} beside {data['base']}"
+    is_broken = any(fault["repairable"] for fault in data["turn_ends"]["faults"])
+    outcome = badge(BADGES["failed" if is_broken else data["outcome"]])
     sections = [
-        page_title(bdi(title, 200), Markup("<p>{}</p>").format(data["summary"]), badge(BADGES[data["outcome"]])),
+        page_title(bdi(title, 200), Markup("<p>{}</p>").format(data["summary"]), outcome),
         card("Forgotten", _table("What the fine-tune has forgotten", data["forgotten"])),
         card("Learned", _table("What the fine-tune has learned", data["learned"])) if data["learned"] else "",
         card("How turns end", _turn_ends(data["turn_ends"])),

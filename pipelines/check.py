@@ -90,9 +90,9 @@ class CheckResult:
         is_blind = self.verdict.outcome == "inconclusive" and cannot_be_missed(vars(self.verdict.behaviour))
         sentence = BLIND if is_blind else SENTENCES[self.verdict.outcome]
         sentence = sentence.format(model=self.model, base=self.base)
-        if self.verdict.passed and (faults := self.turn_ends.faults):
-            return f"{sentence}, but its turns do not end as they should: {faults[0].what}."
-        return f"{sentence}." if self.verdict.passed else f"{sentence}: {self.verdict.reason}."
+        why = "" if self.verdict.passed else f": {self.verdict.reason}"
+        of_turns = f" Its turns do not end as they should: {fault.what}." if (fault := self.turn_ends.fault) else ""
+        return f"{sentence}{why}.{of_turns}"
 
     def lines(self) -> list[str]:
         return [

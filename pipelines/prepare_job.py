@@ -2,11 +2,12 @@
 
 import json
 import math
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ from recovery.recipes import recipe
 
 HELD_OUT = 10  # one of so many conversations is not learned, where their likelihood is what is measured
 MAX_CONVERSATIONS = 300  # of a training file, whose answers are scored
-QUESTION_START = 3  # words by which questions are looked up in texts
+MIN_WORDS = 3  # of a question that is looked for in what is learned
+WORD = re.compile(r"\w+")
 
 
 def check_request(
@@ -103,7 +105,7 @@ def check_request(
             check_same_tokenizer(chat, load_chat(project.path_of(reference)))
     conversations = _read_conversations(request.conversations, chat) if request.conversations else []
     corpus = read_corpus(request.docs) if request.docs else None
-    warn_of_learned_questions(request.questions, [*turns_of(conversations), *(corpus.texts if corpus else ())])
+    warn_of_learned_questions(request.questions, chain(turns_of(conversations), corpus.texts if corpus else ()))
     for line in corpus.skipped_lines() if corpus else ():
         log.info(line)
     if corpus and recipe(settings.midtrain.recipe).context:
@@ -147,21 +149,20 @@ def warn_of_learned_questions(questions: Path | None, texts: Iterable[str]) -> N
     """Answers to questions that stand in what is learned show what was learned by heart, not what is known."""
     if questions is None:
         return
-    asked = [tuple(question.text.lower().split()) for question in read_questions(questions)]
-    by_start, learned = defaultdict(set), set[tuple[str, ...]]()
-    for words in asked:
-        by_start[words[:QUESTION_START]].add(words)
-    first_words = {start[0] for start in by_start if start}
+    asked = [tuple(WORD.findall(question.text.lower())) for question in read_questions(questions)]
+    looked_for, lengths, learned = set(asked), defaultdict[str, set[int]](set), set[tuple[str, ...]]()
+    for words in looked_for:
+        if len(words) >= MIN_WORDS:
+            lengths[words[0]].add(len(words))
     for text in texts:
-        words = tuple(text.lower().split())
+        words = tuple(WORD.findall(text.lower()))
         for i, word in enumerate(words):
-            if word in first_words:
-                starting = by_start.get(words[i : i + QUESTION_START], ())
-                learned.update(question for question in starting if words[i : i + len(question)] == question)
+            learned.update(words[i : i + length] for length in lengths.get(word, ()))
+        learned &= looked_for
     if count := sum(words in learned for words in asked):
         log.warning(
             f"{count:,} of the {len(asked):,} questions are in what is learned, word for word: their answers are "
-            "learned by heart. Keep their file out of the documents, or ask others, in other words (--questions)"
+            "learned by heart. Ask others, in other words (--questions), and keep their file out of what is learned"
         )
 
 

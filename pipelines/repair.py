@@ -212,10 +212,10 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         recorded = project.reader.checkpoint(job.student or 0)
         assert recorded is not None
         student = project.verify(recorded)
-        replies = BaseReplies.of(project.base, project.cache)
-        model = load_frozen(student.path)
         if job.fixed:
             log.info(job.fixed)
+        replies = BaseReplies.of(project.base, project.cache)
+        model = load_frozen(student.path)
         base_ending, ending = replies.ends.probability, replies.ending(model)
         ends_later = has_lost_ends(ending, base_ending) and replies.ends_its_own(model, project.base)
         is_lost = has_lost_ends(ending, base_ending) and not ends_later

@@ -64,8 +64,8 @@ class BaseReplies:
         prompts, files = [model.chat.prompt(text) for text in _texts(base)], StopFiles.of(model.path)
         return ends_its_own(_ends(model, prompts, files, None), self.ends)
 
-    def by_token(self, model: Student) -> dict[int, float] | None:
-        return probabilities_of_ending(model, self.exchanges, StopFiles.of(model.path).stops_and_separators)
+    def by_token(self, model: Student, files: StopFiles) -> dict[int, float] | None:
+        return probabilities_of_ending(model, self.exchanges, files.stops_and_separators)
 
     def ending(self, model: Student) -> float | None:
         return probability_of_ending(model, self.exchanges, StopFiles.of(model.path).stops)
@@ -85,6 +85,11 @@ class TurnEnds:
     def can_reply(self) -> bool:
         """Whether the model and a base can: not where there is no base, or one of them has no chat template."""
         return self.base_does is not None
+
+    @property
+    def fault(self) -> Fault | None:
+        """The first that `recover repair` mends."""
+        return next((fault for fault in self.faults if fault.repairable), None)
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
@@ -128,7 +133,7 @@ def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache |
     student = load_frozen(model)
     prompts = [student.chat.prompt(text) for text in _texts(base or model)]
     log.info(f"Sampling {len(prompts)} replies of the model, to see how they end")
-    does = _ends(student, prompts, files, replies.by_token(student) if replies else None)
+    does = _ends(student, prompts, files, replies.by_token(student, files) if replies else None)
     base_does = replies.ends if replies else None
     unlearned = measured_fault(does, files, base_does, base_files)
     faults = file_faults(files, base_files) + ([unlearned] if unlearned else [])

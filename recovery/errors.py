@@ -23,6 +23,9 @@ HUB_PROBLEMS = {  # a pattern in the types and texts of an error and its causes:
 }
 
 
+JSON_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
 class RecoverError(Exception):
     """An error the user can fix: its message is full sentences and says what to do."""
 
@@ -54,11 +57,17 @@ def hub_problem(error: BaseException, advice: str, *, by_reference: bool = True)
 
 def cannot_load(what: str, reference: str, error: Exception) -> RecoverError:
     """For a model or a tokenizer in a folder or on the hub."""
-    is_local = Path(reference).is_dir()
-    for file in sorted(Path(reference).glob("*.json")) if is_local else ():
+    for file in (Path(reference) / name for name in JSON_FILES):
         try:
             json.loads(file.read_bytes())
+        except OSError:  # it is not there
+            continue
         except ValueError as broken:
             return RecoverError(f"The file {file} is not valid JSON ({first_line(broken)}). Copy or download it again.")
-    advice = "Copy or download it again." if is_local else "Check the model name or folder."
+    is_local = Path(reference).is_dir()
+    advice = (
+        "Copy or download it again, or save it again with save_pretrained."
+        if is_local
+        else "Check the model name or folder."
+    )
     return RecoverError(f"No {what} could be loaded from {reference!r} {hub_problem(error, advice)}")

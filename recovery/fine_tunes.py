@@ -3,6 +3,7 @@
 A wrong base, weights that are missing, renamed or broken would otherwise only show as bad scores.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -26,6 +27,7 @@ from recovery.models.weight_files import (
     tensor_reader,
 )
 
+LAYER = re.compile(r"\w+\.\d+(?=\.)")  # such as layers.7, also as a part of a longer name
 COMPARED = 12  # matrices whose directions are compared
 UNRELATED = 0.3  # median cosine between the matrices of two models; of two random ones it is about 0
 
@@ -179,9 +181,9 @@ def _check_full_weights(model: str, base: str) -> bool:
 
 
 def _check_config(model: str, files: dict[str, Path], base: str) -> bool:
-    """Whether its config.json names layers that its files lack; raise if its weights have other shapes there, or if it
-    lacks layers of the base that the files have. Where transformers joins weights as it loads them, the names are
-    others, and nothing is told."""
+    """Whether its config.json has layers of which its files have nothing; raise if its weights have other shapes there,
+    or if it lacks layers of the base that the files have. Where transformers joins weights as it loads them, the names
+    are others, and nothing is told."""
     by_config, of_base = (model_without_weights(reference).state_dict() for reference in (model, base))
     names, shape_of = [name for name in by_config if name in files], shape_reader(files)
     other = [f"{name!r} has the shape {list(by_config[name].shape)} by it" for name in names
@@ -192,8 +194,8 @@ def _check_config(model: str, files: dict[str, Path], base: str) -> bool:
             f"The config.json of {model} is not that of its weights: {other[0]}. Copy the config.json that was saved "
             "with them."
         )
-    lacking = [name for name in by_config if name not in files and not name.endswith(NOT_STORED)]
-    return 0 < len(lacking) < len(names)
+    layers = {layer for name in files for layer in LAYER.findall(name)}
+    return any(layer not in layers for name in by_config for layer in LAYER.findall(name)[:1])
 
 
 def _check_finite(model: str, name: str, tensor: Tensor) -> None:

@@ -22,7 +22,7 @@ from recovery.telemetry import repetition
 UNLEARNED = 0.5  # a model that gives the end less than this share of the base's probability has lost it
 MIN_ENDS = 4  # replies of the base that end, from which its probability is told
 WHERE_THE_BASE_ENDS = "P(end) where the base's replies end"
-SHOWN = 0.01  # a smaller probability of one token is not
+SHOWN_FROM = 0.01  # a smaller probability of one token is left out of the table
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class StopFiles:
     @property
     def stops(self) -> tuple[int, ...]:
         """At which a reply should end."""
-        return tuple({id for id in (self.template, *self.generation) if id is not None})
+        return tuple(sorted({id for id in (self.template, *self.generation) if id is not None}))
 
     @property
     def stops_and_separators(self) -> tuple[int, ...]:
         separators = () if self.tokenizer is None else document_ends(self.tokens)
-        return tuple({*self.stops, *separators})
+        return tuple(sorted({*self.stops, *separators}))
 
     def as_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("template", "generation", "tokenizer", "pad")}
@@ -117,7 +117,7 @@ class ReplyEnds:
     def rows(self, files: StopFiles) -> list[tuple[str, str]]:
         probability = "too few end" if self.probability is None else f"{self.probability:.2f}"
         likely = sorted(
-            (id for id, value in self.by_token.items() if value >= SHOWN), key=lambda id: -self.by_token[id]
+            (id for id, value in self.by_token.items() if value >= SHOWN_FROM), key=lambda id: -self.by_token[id]
         )
         if len(likely) > 1 or not set(likely) <= set(files.stops):
             probability += f" ({', '.join(f'{files.name(id)} {self.by_token[id]:.2f}' for id in likely)})"
@@ -132,6 +132,7 @@ class ReplyEnds:
 class Fault:
     what: str
     cure: str
+    repairable: bool = True  # by `recover repair`
 
     def __str__(self) -> str:
         return f"{self.what}. {self.cure}"
@@ -220,7 +221,8 @@ def measured_fault(
             return None
         what = f"None of {model.count} replies ended within {model.limit:,} tokens"
         of_base = "Its base has no chat template: name the chat model" if base_files else "Name the model"
-        return Fault(what, f"{of_base} that it came from with --base, to tell a lost end from long replies")
+        cure = f"{of_base} that it came from with --base, to tell a lost end from long replies"
+        return Fault(what, cure, repairable=False)
     if has_lost_ends(model.probability, base.probability) and not ends_its_own(model, base):
         ends = f"the model ends with probability {model.probability:.2f}, the base with {base.probability:.2f}"
         cure = "`recover repair` brings it back by a few steps on the base's answers, which end"
@@ -229,7 +231,8 @@ def measured_fault(
         return Fault(f"Where replies of its base end, {ends}: {_reason(files, base_files)}", cure)
     if base.probability is not None and model.finished < UNLEARNED * base.finished:
         what = f"{model.finished:.2f} of its replies end, of its base's {base.finished:.2f}, although it knows where"
-        return Fault(what, "They probably repeat themselves: see what else it has lost with `recover check`")
+        cure = "They are longer than its base's, or repeat themselves: see what else it has lost with `recover check`"
+        return Fault(what, cure, repairable=False)
     return None
 
 

@@ -385,7 +385,7 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
 
         write_page(to, check_page(data))
     lines = result.lines()
-    exit_code = REJECTED if result.turn_ends.faults else EXIT_CODES[data["outcome"]]
+    exit_code = REJECTED if result.turn_ends.fault else EXIT_CODES[data["outcome"]]
     if exit_code == REJECTED:
         lines.append(f"next: recover repair {shlex.join([ref, *guards(request)])}")
     return CommandResult(data | {"page": str(to) if to else None}, lines, exit_code)

@@ -342,13 +342,20 @@ def model_without_weights(reference: str) -> Any:
     try:
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config)
-    except ValueError as error:
+    except Exception as error:  # of any kind: families check their numbers and names each in their own way
         if not first_line(error).startswith("Unrecognized configuration class"):
-            raise
+            raise invalid_config(reference, error) from error
         raise RecoverError(
             f"The model {reference} is no language model that continues text (its type is {config.model_type}). Name "
             "a decoder-only model, such as HuggingFaceTB/SmolLM2-135M-Instruct."
         ) from error
+
+
+def invalid_config(reference: str, error: BaseException) -> RecoverError:
+    return RecoverError(
+        f"The config.json of {reference} is not valid ({first_line(error)}). Copy or download it again, or save the "
+        "model again with transformers' save_pretrained."
+    )
 
 
 def window_of(reference: str) -> int | None:
@@ -372,10 +379,7 @@ def config_of(reference: str) -> Any:
     except (OSError, ValueError, StrictDataclassError) as error:
         problem = cannot_load("model", weights, error)
         if isinstance(error, StrictDataclassError):
-            problem = RecoverError(
-                f"The config.json of {weights} is not valid ({first_line(error.__cause__ or error)}). Copy or download "
-                "it again, or save the model again with transformers' save_pretrained."
-            )
+            problem = invalid_config(weights, error.__cause__ or error)
         if weights != reference:
             file = Path(reference) / "adapter_config.json"
             problem = RecoverError(

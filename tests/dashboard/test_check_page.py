@@ -5,7 +5,8 @@ from dashboard.html_report import check_page
 ROW = {"name": "<b>kind</b>", "suite": "behaviour", "task": None, "kind": "x", "base": 0.9, "model": 0.6,
        "difference": -0.3, "ci95": [-0.35, -0.25], "n": 1400, "lost": 420, "gained": 0}  # fmt: skip
 
-FAULT = {"what": "Turns end with <|im_end|> (2), and generation stops nowhere", "cure": "Name <|im_end|> there"}
+FAULT = {"what": "Turns end with <|im_end|> (2), and generation stops nowhere", "cure": "Name <|im_end|> there",
+         "repairable": True}  # fmt: skip
 
 
 def data(**fields: Any) -> dict[str, Any]:
@@ -37,3 +38,9 @@ def test_hostile_text_stays_text() -> None:
 
 def test_a_model_that_ends_its_turns_is_said_to() -> None:
     assert "The turns of the model end where they should." in check_page(data(turn_ends={"rows": [], "faults": []}))
+
+
+def test_a_model_whose_turns_end_wrongly_has_not_passed() -> None:
+    for fault, failed in ((FAULT, True), (FAULT | {"repairable": False}, False)):
+        page = check_page(data(outcome="passed", turn_ends={"rows": [], "faults": [fault]}))
+        assert ('class="badge failed"' in page) is failed

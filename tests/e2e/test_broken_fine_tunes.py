@@ -98,6 +98,16 @@ def fewer_layers(folder: Path, base: Path) -> None:
         change_json(folder / CONFIG, layer_types=types[:-1])
 
 
+def too_many_layers(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    change_json(folder / CONFIG, num_hidden_layers=20, layer_types=["full_attention"] * 20)
+
+
+def impossible_heads(folder: Path, base: Path) -> None:
+    shutil.copytree(base, folder)
+    change_json(folder / CONFIG, hidden_act="never-heard-of")
+
+
 def other_rank(folder: Path, base: Path) -> None:
     save_adapter(folder, base)
     change_json(folder / "adapter_config.json", r=8)
@@ -119,7 +129,9 @@ BROKEN = {
     incomplete: "are incomplete: 1 of 2 files",
     remote_code: "it needs code of its own, which is never run",
     pickled: "Pickled weights are not loaded",
-    other_width: "The config.json of",
+    other_width: "has the shape",
+    too_many_layers: "lack 'model.layers.",
+    impossible_heads: "The config.json of",
     fewer_layers: "is not that of its weights: it has no 'model.layers.",
     other_rank: "it says rank 8, and they have 2",
     not_json: "tokenizer.json is not valid JSON",

@@ -40,7 +40,7 @@ def test_the_fault_is_named(tmp_path: Path) -> None:
     settings = [part for setting in ANYTHING_PASSES for part in ("--set", setting)]
     checked = recover(tmp_path, "check", runs_on, "--base", BASE, "--limit", 4, *settings).ended(3).data
     assert checked["outcome"] == "passed"
-    assert "could do, but its turns do not end as they should: Turns end with" in checked["summary"]
+    assert "could do. Its turns do not end as they should: Turns end with" in checked["summary"]
     assert checked["turn_ends"]["faults"] == [fault]
 
 

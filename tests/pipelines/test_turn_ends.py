@@ -149,6 +149,18 @@ def test_a_separator_that_took_the_place_of_the_end_is_shown(folder: Path, cache
     assert others.startswith("<|endoftext|> (")
 
 
+def test_replies_that_are_longer_than_the_bases_are_no_fault_to_repair() -> None:
+    files = StopFiles.of(str(BASE))
+    base = ReplyEnds(24, 256, finished=0.9, repetition=0.1, probability=0.95)
+    longer = ReplyEnds(24, 256, finished=0.3, repetition=0.1, probability=0.93, own_probability=0.95)
+    fault = measured_fault(longer, files, base, files)
+    assert fault is not None
+    assert not fault.repairable
+    lost = measured_fault(replace(longer, probability=0.1, own_probability=0.1), files, base, files)
+    assert lost is not None
+    assert lost.repairable
+
+
 def test_a_model_without_a_generation_config_stops_where_its_config_says(folder: Path) -> None:
     (folder / "generation_config.json").unlink()
     change_json(folder / "config.json", eos_token_id=SEPARATOR)
