@@ -31,7 +31,7 @@ METRICS = (*MEASURES, "pflops", *WITHOUT_ITEMS)
 INSTRUCTIONS = "instructions"  # the lab's prompts with checks and right answers, as a file of an arm
 QUESTIONS = "questions"  # the same facts as those asked, in other words and without answers, as a file of an arm
 OWN_CYCLE = "own-cycle"  # of an arm with several cycles: what each cycle reached on its own documents
-# All prompts are asked, and all steps are taken.
+# All prompts are asked, and no probe ends a training; a collapse does.
 EVERY_ARM = {"gate": {"block": 0}, "distill": {"probe_every": 0, "if_needed": False}}
 SHIPPED = resources.files("studies") / "declarations"
 

@@ -44,11 +44,14 @@ def test_the_fault_is_named(tmp_path: Path) -> None:
     assert checked["turn_ends"]["faults"] == [fault]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
-    [stop_at_the_separator_only, stop_nowhere, write_no_end, end_with_a_new_token],
-    ids=lambda made: made.__name__,
+    [
+        pytest.param(stop_at_the_separator_only, marks=pytest.mark.slow, id="stop at the separator only"),
+        pytest.param(stop_nowhere, marks=pytest.mark.release, id="stop nowhere"),
+        pytest.param(write_no_end, marks=pytest.mark.slow, id="write no end"),
+        pytest.param(end_with_a_new_token, marks=pytest.mark.slow, id="end with a new token"),
+    ],
 )
 def test_a_copy_with_other_files_is_enough(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     folder = copy_of_base(tmp_path / "broken")
