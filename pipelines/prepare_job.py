@@ -149,8 +149,8 @@ def warn_of_learned_questions(questions: Path | None, texts: Iterable[str]) -> N
     """Answers to questions that stand in what is learned show what was learned by heart, not what is known."""
     if questions is None:
         return
-    asked = [tuple(WORD.findall(question.text.lower())) for question in read_questions(questions)]
-    looked_for, lengths, learned = set(asked), defaultdict[str, set[int]](set), set[tuple[str, ...]]()
+    word_lists = [tuple(WORD.findall(question.text.lower())) for question in read_questions(questions)]
+    looked_for, lengths, learned = set(word_lists), defaultdict[str, set[int]](set), set[tuple[str, ...]]()
     for words in looked_for:
         if len(words) >= MIN_WORDS:
             lengths[words[0]].add(len(words))
@@ -159,9 +159,9 @@ def warn_of_learned_questions(questions: Path | None, texts: Iterable[str]) -> N
         for i, word in enumerate(words):
             learned.update(words[i : i + length] for length in lengths.get(word, ()))
         learned &= looked_for
-    if count := sum(words in learned for words in asked):
+    if count := sum(words in learned for words in word_lists):
         log.warning(
-            f"{count:,} of the {len(asked):,} questions are in what is learned, word for word: their answers are "
+            f"{count:,} of the {len(word_lists):,} questions are in what is learned, word for word: their answers are "
             "learned by heart. Ask others, in other words (--questions), and keep their file out of what is learned"
         )
 
