@@ -16,8 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from db.column_types import storable
-from pipelines.documents.file_formats import ROWS, TABLES, TEXT_FIELDS, Unreadable, has_content, rows_of
-from pipelines.documents.files import readable_files
+from pipelines.documents.file_formats import (
+    READERS,
+    ROWS,
+    TABLES,
+    TEXT_FIELDS,
+    Unreadable,
+    files_under,
+    has_content,
+    rows_of,
+)
 from pipelines.log import log
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat, Message, learned
@@ -113,7 +121,8 @@ def read_training_files(path: Path) -> list[dict[str, Any]]:
     """Those of a file, or of a folder whose files all have some; empty where a file has none."""
     if not path.is_dir():
         return read_training_file(path)
-    files = [file for file in readable_files(path) if file.stem.lower() not in ABOUT]
+    readable = (file for file, reason in files_under(path) if not reason and file.suffix.lower() in READERS)
+    files = [file for file in readable if file.stem.lower() not in ABOUT]
     conversations, refused = list[dict[str, Any]](), list[RecoverError]()
     for file in files if all(file.suffix.lower() in ROWS for file in files) else []:
         try:

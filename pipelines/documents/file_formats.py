@@ -1,4 +1,6 @@
-"""A reader for each file format: it takes a path and yields documents.
+"""The files under a path, and a reader for each file format: it takes a path and yields documents.
+
+Files come in a fixed order, with the reason where one cannot be read: nothing outside of the path is opened.
 
 HTML is read as Markdown, Word by paragraphs and tables, PDF by its text; pictures are skipped. Every row of a table is
 a document: the row's text field, or else all its fields with their names. Long texts become several documents, so that
@@ -8,6 +10,7 @@ import csv
 import importlib
 import json
 import logging
+import os
 import re
 import warnings
 import zipfile
@@ -364,14 +367,8 @@ def _as_text(value: Any) -> str:
 
 
 READERS: dict[str, Reader] = {
-    ".txt": read_text,
-    ".text": read_text,
-    ".md": read_text,
-    ".markdown": read_text,
-    ".rst": read_text,
-    ".html": read_html,
-    ".htm": read_html,
-    ".xhtml": read_html,
+    **dict.fromkeys((".txt", ".text", ".md", ".markdown", ".rst"), read_text),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
     ".pdf": read_pdf,
     ".docx": read_docx,
     **dict.fromkeys(ROWS, read_rows),
@@ -388,3 +385,40 @@ def documents_in(file: Path) -> Iterator[str]:
     if reader is None:
         raise Unreadable(OTHER_FORMAT)
     yield from reader(file)
+
+
+def files_under(path: Path) -> Iterable[tuple[Path, str]]:
+    """Each file, and the reason why it cannot be read, or ""."""
+    root = path.resolve()
+    return _walk(root, root) if root.is_dir() else [(root, "" if root.is_file() else "not a regular file")]
+
+
+def _walk(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield (file, reason why it cannot be read, or ""), sorted by name, folder by folder.
+
+    Hidden files and folders (.git, .venv, .recover) are skipped: they are not documents."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield folder, f"cannot be listed: {error.strerror or error}"
+        return
+    for entry in entries:
+        path = folder / entry.name
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(path, root)
+        else:
+            yield path, _unreadable_reason(path, root)
+
+
+def _unreadable_reason(path: Path, root: Path) -> str:
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        return "a broken link"
+    if not target.is_relative_to(root):
+        return "a link to a file outside the folder"
+    if target.is_dir():
+        return "a link to a folder; folders are read only where they are"
+    return "" if target.is_file() else "not a regular file"

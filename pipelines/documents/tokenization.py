@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.documents.text_store import Texts
+from pipelines.documents.corpus import Texts
 from pipelines.storage import HASH_DIGITS, ContentCache, open_atomic
 
 BATCH = 64  # texts in one call of the tokenizer

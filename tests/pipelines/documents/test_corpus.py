@@ -2,11 +2,14 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evals.suites.training_texts import read_passages
 from pipelines.documents.corpus import (
     MAX_LINES,
     SAMPLE_CHARACTERS,
+    Texts,
     load_snapshots,
     read_corpus,
     sample_passages,
@@ -96,14 +99,16 @@ def test_links_out_of_the_folder_and_circular_links_are_skipped(tmp_path: Path) 
     assert "broken" in reasons["itself.txt"]
 
 
-def test_copies_are_left_out_and_another_version_of_a_text_is_not(tmp_path: Path) -> None:
-    policy = "Leave is granted for 30 days.  " * 100
-    (tmp_path / "policy-v1.md").write_text(policy)
-    (tmp_path / "policy-v2.md").write_text(policy.replace("30", "25", 1))
-    (tmp_path / "sent-again.txt").write_text(policy.upper().replace(" ", "\n"))
-    corpus = read_corpus(tmp_path)
-    assert [Path(corpus.source(n)).name for n in range(len(corpus.texts))] == ["policy-v1.md", "policy-v2.md"]
-    assert corpus.texts.copies == 1
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(["a b", "A  B\n", "ab", "c", "ä", "Ä", "ss", "ß", ""]), min_size=1, max_size=20))
+def test_copies_are_all_but_the_first_of_texts_that_differ_in_case_and_white_space_alone(added: list[str]) -> None:
+    texts = Texts()
+    for text in added:
+        texts.add(text, 0)
+    texts.flush()
+    flat = [" ".join(text.casefold().split()) for text in added]
+    assert list(texts) == [text for i, text in enumerate(added) if flat[i] not in flat[:i]]
+    assert texts.copies == len(added) - len(texts)
 
 
 def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,17 +117,6 @@ def test_any_row_becomes_a_text(value: Any, name: str) -> None:
 )
 def test_a_row_without_its_text_is_no_document_and_one_with_an_unused_text_column_is(row: Any, text: str) -> None:
     assert row_text(row) == text
-
-
-def test_what_was_read_before_an_error_is_kept() -> None:
-    def pieces() -> Iterator[str]:
-        yield "Read."
-        raise ValueError("no more")
-
-    parts = split_document(pieces())
-    assert next(parts) == "Read."
-    with pytest.raises(ValueError, match="no more"):
-        next(parts)
 
 
 def test_a_page_that_cannot_be_read_is_left_out() -> None:

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.documents import tokenization
-from pipelines.documents.text_store import Texts
+from pipelines.documents.corpus import Texts
 from pipelines.documents.tokenization import count_tokens, estimated_tokens, tokenize_documents
 from tests.models import tiny_tokenizer
 
