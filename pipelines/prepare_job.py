@@ -38,7 +38,7 @@ from pipelines.job import Job, store_file, store_prompts
 from pipelines.log import log
 from pipelines.model_loading import check_engine, check_servers
 from pipelines.project.locations import relocate
-from pipelines.project.project import Project, parse_reference
+from pipelines.project.project import Project, is_reference
 from pipelines.project.runs import dropped_cycles, last_time, past_cycles
 from pipelines.request import READ, Request
 from pipelines.settings.defaults import midtraining_steps, warn_of_few_steps
@@ -183,7 +183,7 @@ def describe_job(project: Project, request: Request) -> dict[str, Any]:
         for name, value in recipe_inputs.chosen_recipe(settings.distill).dials.items()
     }
     steps, start = None, "current" if request.midtrains else request.student
-    if project.row and not request.midtrains and (start is None or parse_reference(start)):
+    if project.row and not request.midtrains and (start is None or is_reference(start)):
         _warn_of_dropped_cycles(project, project.find(start) if start else _student(project, request))
     if corpus and not conversations and not recipe(settings.midtrain.recipe).context:
         chat = load_chat(project.base)

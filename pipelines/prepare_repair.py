@@ -30,7 +30,7 @@ from pipelines.prepare_job import (
     weights_of,
 )
 from pipelines.project.locations import FIXED
-from pipelines.project.project import Project, parse_reference, weights_hash
+from pipelines.project.project import Project, is_reference, weights_hash
 from pipelines.project.runs import dropped_cycles
 from pipelines.request import Request
 from pipelines.settings.resolve import change_recipe
@@ -101,7 +101,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     is_changed = about.other_template or missing is not None
     fixed_copy = _fixed_copy(project, path, about.other_template, missing) if is_changed else None
     student = project.resolve(fixed_copy or request.student)
-    original = project.find(request.student) if parse_reference(request.student) else student
+    original = project.find(request.student) if is_reference(request.student) else student
     if trains and (dropped := dropped_cycles(project, original)):
         raise RecoverError(
             f"The current model has learned {dropped}, and {request.student} has not: its repair would drop that. "

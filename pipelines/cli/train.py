@@ -303,11 +303,11 @@ def _dial(named: tuple[str, Mapping[str, Any]]) -> str:
 
 def _base_from_teacher(project: "Project", request: Request) -> str | None:
     """In a new project without a base, a teacher from outside is the clean model."""
-    from pipelines.project.project import parse_reference
+    from pipelines.project.project import is_reference
     from pipelines.teacher_choice import Model, parse_teacher
 
     match parse_teacher(request.teacher):
-        case Model(model) if project.base_is_default and parse_reference(model) is None:
+        case Model(model) if project.base_is_default and not is_reference(model):
             return model
     return None
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from sqlalchemy import Engine
 
@@ -42,8 +41,7 @@ from recovery.models.gguf_dequantisation import names_gguf
 
 NAME_FILE = "name"
 NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."
-Stage = Literal["midtrained", "recovered"]
-PATTERN = re.compile(
+REFERENCE = re.compile(
     r"(?P<name>base|current)|run:(?P<run>\d{1,9})|cycle:(?P<cycle>\d{1,9})(/(?P<stage>midtrained|recovered))?"
 )
 ADAPTER_CONFIG = "adapter_config.json"
@@ -54,23 +52,9 @@ BESIDE_WEIGHTS = (  # files that decide what a model replies
 )
 
 
-@dataclass(frozen=True)
-class Reference:
-    kind: Literal["base", "current", "run", "cycle"]
-    number: int = 0  # of the run or cycle
-    stage: Stage = "recovered"  # of the cycle
-
-
-def parse_reference(text: str) -> Reference | None:
-    """The parts of a project reference; None for a folder or a hub id."""
-    match = PATTERN.fullmatch(text)
-    if match is None:
-        return None
-    if match["name"]:
-        return Reference("base" if text == "base" else "current")
-    if match["run"]:
-        return Reference("run", int(match["run"]))
-    return Reference("cycle", int(match["cycle"]), "midtrained" if match["stage"] == "midtrained" else "recovered")
+def is_reference(text: str) -> bool:
+    """Whether it names a checkpoint of the project; else a folder or a hub id."""
+    return REFERENCE.fullmatch(text) is not None
 
 
 def model_path(reference: str) -> str:
@@ -315,16 +299,15 @@ class Project:
 
     def path_of(self, reference: str) -> str:
         """The model that a reference names. Unlike `resolve`, this stores nothing and verifies no weights."""
-        parsed = parse_reference(reference)
-        if parsed is None:
+        if not is_reference(reference):
             return model_path(reference)
-        if self.row is None and parsed.kind in ("base", "current"):
+        if self.row is None and reference in ("base", "current"):
             return self.base
         return self.locate(self.find(reference)).path
 
     def name_of(self, reference: str) -> str:
         """What the record calls the model that a reference names. One from outside is not recorded for that."""
-        if parse_reference(reference):
+        if is_reference(reference):
             return self.find(reference).reference
         path = model_path(reference)
         return self.clean.reference if path == self.base else path
@@ -332,31 +315,34 @@ class Project:
     def find(self, reference: str, *, known: bool = False, store: bool = True) -> Checkpoint:
         """Like `resolve`, as it is recorded: the weights may be gone or elsewhere. With `known`, it must be."""
         checkpoint: Checkpoint | None = None
-        match parse_reference(reference):
-            case None if known:
-                path = absolute_if_exists(reference)
-                outside = (c for c in self.reader.checkpoints(self.id) if c.role in ("base", "external"))
-                checkpoint = next((c for c in outside if c.path == path), None)
-            case None:
-                path = model_path(reference)
-                kind: CheckpointKind = "adapter" if (Path(path) / ADAPTER_CONFIG).is_file() else "full"
-                if path == self.base:
-                    checkpoint = self.clean
-                elif store:
-                    checkpoint = self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path, kind))
-                else:
-                    checkpoint = Checkpoint(project_id=self.id, role="external", path=path, kind=kind)
-            case Reference("base"):
-                checkpoint = self.clean
-            case Reference("current"):
-                checkpoint = self.reader.current(self.id) or self.clean
-            case Reference("run", number) if self.row:
-                checkpoint = self.reader.run_checkpoint(number)
-            case Reference("cycle", number, stage) if self.row:
-                checkpoint = self.reader.cycle_checkpoint(self.id, number, stage)
+        parts = REFERENCE.fullmatch(reference)
+        if parts is None and known:
+            path = absolute_if_exists(reference)
+            outside = (c for c in self.reader.checkpoints(self.id) if c.role in ("base", "external"))
+            checkpoint = next((c for c in outside if c.path == path), None)
+        elif parts is None:
+            checkpoint = self._from_outside(model_path(reference), store)
+        elif reference == "base":
+            checkpoint = self.clean
+        elif reference == "current":
+            checkpoint = self.reader.current(self.id) or self.clean
+        elif self.row and parts["run"]:
+            checkpoint = self.reader.run_checkpoint(int(parts["run"]))
+        elif self.row:
+            checkpoint = self.reader.cycle_checkpoint(
+                self.id, int(parts["cycle"]), "midtrained" if parts["stage"] == "midtrained" else "recovered"
+            )
         if checkpoint is None or checkpoint.project_id != self.id:
             raise RecoverError(f"There is no {reference} in this project yet. List its runs with `recover runs`.")
         return checkpoint
+
+    def _from_outside(self, path: str, store: bool) -> Checkpoint | None:
+        if path == self.base:
+            return self.clean
+        kind: CheckpointKind = "adapter" if (Path(path) / ADAPTER_CONFIG).is_file() else "full"
+        if store:
+            return self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path, kind))
+        return Checkpoint(project_id=self.id, role="external", path=path, kind=kind)
 
     def locate(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint with the path where its weights are now; raises RecoverError if they are gone."""

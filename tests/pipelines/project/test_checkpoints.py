@@ -2,22 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.project.project import Reference, model_path, parse_reference, weights_id
+from pipelines.project.project import is_reference, model_path, weights_id
 from recovery.errors import RecoverError
-
-
-def test_a_project_reference_is_parsed_into_its_parts() -> None:
-    assert parse_reference("base") == Reference("base")
-    assert parse_reference("current") == Reference("current")
-    assert parse_reference("run:12") == Reference("run", 12)
-    assert parse_reference("cycle:3") == Reference("cycle", 3, "recovered")
-    assert parse_reference("cycle:3/midtrained") == Reference("cycle", 3, "midtrained")
 
 
 def test_anything_else_is_a_folder_or_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
-    assert parse_reference("model") is None
+    assert not is_reference("model")
     assert model_path("model") == str(tmp_path / "model")
     for id in ("org/name", "org/name@main", "org/name@refs/pr/1"):
         assert model_path(id) == id

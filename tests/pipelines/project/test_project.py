@@ -11,7 +11,7 @@ from pipelines.project.project import Project, weights_hash
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from tests.pipelines.options import recover
-from tests.pipelines.project.checkpoints import record_cycle
+from tests.pipelines.project.checkpoints import promoted_cycle, record_cycle
 
 
 def test_a_project_whose_folder_was_moved_is_the_same_project(tmp_path: Path) -> None:
@@ -80,6 +80,18 @@ def test_a_copied_project_reads_no_weights_of_the_original(tmp_path: Path) -> No
     copy.checkpoint_folder(1).unlink()
     with pytest.raises(RecoverError, match="are gone from"):
         copy.resolve("cycle:1")
+
+
+def test_references_name_checkpoints(project: Project) -> None:
+    recovered = promoted_cycle(project).id
+    midtrained, run = project.reader.checkpoint(recovered).parent_id, project.reader.runs(project.id)[0].id
+    names = ("base", "current", "cycle:1", "cycle:1/recovered", f"run:{run}")
+    found = [project.find(name).id for name in names]
+    assert found == [project.clean.id, recovered, recovered, recovered, recovered]
+    assert project.find("cycle:1/midtrained").id == midtrained
+    for missing in ("cycle:2", f"run:{run + 1}"):
+        with pytest.raises(RecoverError, match=f"There is no {missing} in this project yet"):
+            project.find(missing)
 
 
 @pytest.mark.parametrize("misspelt", ["cycle:1/recoverd", "cycle:1/clean", "run:x/3"])
