@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -35,17 +35,18 @@ def find_root(folder: Path | None) -> Path:
     return folder or next((parent for parent in [cwd, *cwd.parents] if (parent / HOME).is_dir()), cwd)
 
 
-def missing_folders(folder: Path) -> list[Path]:
-    """Those of the folder and its parents that do not exist, the innermost first."""
-    return [path for path in (folder, *folder.parents) if not path.exists()]
-
-
-def remove_empty(folders: Iterable[Path]) -> None:
-    """Delete the folders, the innermost first, up to one that something has been written into."""
-    with suppress(OSError):
-        for folder in folders:
-            if folder.exists():
-                folder.rmdir()
+@contextmanager
+def no_empty_folders(folder: Path) -> Iterator[list[Path]]:
+    """Yield those of the folder and its parents that do not exist. At the end, delete the ones that were created and
+    that nothing was written into."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        yield missing
+    finally:
+        with suppress(OSError):
+            for path in missing:
+                if path.exists():
+                    path.rmdir()
 
 
 def relocate(home: Path, file: Path) -> Path:
@@ -160,10 +161,9 @@ def describe_base(base: str) -> str:
 def no_unused_model(folder: Path | None) -> Iterator[None]:
     """Delete what was dequantised or fetched for a command that then created no project, such as a refused one."""
     home = find_root(folder) / HOME
-    new_folders = missing_folders(home)
-    try:
-        yield
-    finally:
-        if new_folders and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, REMOTE_BASES, "lock"}:
-            shutil.rmtree(home)
-            remove_empty(new_folders)
+    with no_empty_folders(home) as missing:
+        try:
+            yield
+        finally:
+            if missing and home.is_dir() and set(os.listdir(home)) <= {GGUF_FOLDER, REMOTE_BASES, "lock"}:
+                shutil.rmtree(home)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from db.tables import Checkpoint, last_decisions
-from pipelines.project.locations import HOME, absolute_if_exists, missing_folders, remove_empty
+from pipelines.project.locations import HOME, absolute_if_exists, no_empty_folders
 from pipelines.project.project import Project
 from pipelines.project.runs import runs_of_command
 from recovery.errors import RecoverError
@@ -44,21 +44,20 @@ def initialise(root: Path, base: str | None, db: str | None) -> Project:
             f"The project in {root} has a record already, which --db would hide. To move it, write db into {file}."
         )
     is_new = not file.exists()
-    new_folders = missing_folders(root / HOME)
-    try:
-        if is_new:
-            root.mkdir(parents=True, exist_ok=True)
-            given = (("base", base and absolute_if_exists(base)), ("db", db))
-            lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given if value]
-            file.write_text("\n".join([*lines, TEMPLATE]), encoding="utf-8")
-        project = Project.open(root, base)
-        parameters_of(project.base)  # raises RecoverError for a base that cannot be loaded
-        _ = project.id  # creates the project in the record
-    except BaseException:
-        if is_new:  # else later commands would read the rejected values
-            file.unlink(missing_ok=True)
-        remove_empty(new_folders)
-        raise
+    with no_empty_folders(root / HOME):
+        try:
+            if is_new:
+                root.mkdir(parents=True, exist_ok=True)
+                given = (("base", base and absolute_if_exists(base)), ("db", db))
+                lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given if value]
+                file.write_text("\n".join([*lines, TEMPLATE]), encoding="utf-8")
+            project = Project.open(root, base)
+            parameters_of(project.base)  # raises RecoverError for a base that cannot be loaded
+            _ = project.id  # creates the project in the record
+        except BaseException:
+            if is_new:  # else later commands would read the rejected values
+                file.unlink(missing_ok=True)
+            raise
     return project
 
 

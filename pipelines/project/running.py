@@ -22,7 +22,7 @@ from db import advisory_lock
 from db.advisory_lock import LockHolder
 from db.tables import DONE, TOTAL, Run
 from pipelines.log import STEPS, log, no_silence, seconds_left
-from pipelines.project.locations import missing_folders, remove_empty
+from pipelines.project.locations import no_empty_folders
 from pipelines.project.project import Project
 from pipelines.project.runs import RUN_NAMES, JobKey
 from pipelines.storage import write_atomic
@@ -44,7 +44,7 @@ def command_lock(project: Project) -> Iterator[None]:
             return
         with advisory_lock.advisory_lock(project.engine, project.name, command) as is_ours:
             if not is_ours:
-                raise _already_running(_holder_elsewhere(project))
+                raise AlreadyRunning(_holder_elsewhere(project))
             yield
 
 
@@ -73,36 +73,33 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
     """Hold the lock; raises RecoverError, with the command that holds it, if it is taken.
 
     Folders created for the lock are removed with it if nothing was stored in them: no refused command leaves them."""
-    new_folders = missing_folders(home)
     lock = FileLock(home / "lock")
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise _already_running(_stored_holder(home)) from None
-    except OSError as error:
-        raise RecoverError(f"Cannot write to {home} ({error.strerror}). Name another folder with --project.") from error
-    try:
-        _store(home, LockHolder(command, os.getpid(), socket.gethostname()))
-        yield
-    finally:
-        (home / HOLDER_FILE).unlink(missing_ok=True)
-        with suppress(OSError):  # a folder may have been used meanwhile
-            if new_folders and os.listdir(home) == ["lock"]:
-                (home / "lock").unlink()
-                remove_empty(new_folders)
-        lock.release()
+    with no_empty_folders(home) as missing:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise AlreadyRunning(_stored_holder(home)) from None
+        except OSError as error:
+            problem = f"Cannot write to {home} ({error.strerror})."
+            raise RecoverError(f"{problem} Name another folder with --project.") from error
+        try:
+            _store(home, LockHolder(command, os.getpid(), socket.gethostname()))
+            yield
+        finally:
+            (home / HOLDER_FILE).unlink(missing_ok=True)
+            with suppress(OSError):  # a folder may have been used meanwhile
+                if missing and os.listdir(home) == ["lock"]:
+                    (home / "lock").unlink()
+            lock.release()
 
 
 class AlreadyRunning(RecoverError):
-    pass
-
-
-def _already_running(holder: LockHolder | None) -> AlreadyRunning:
-    return AlreadyRunning(
-        f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop it "
-        "(Ctrl-C, or `recover cancel` while it trains)."
-    )
+    def __init__(self, holder: LockHolder | None) -> None:
+        super().__init__(
+            f"Another command is running in this project{f': {holder}' if holder else ''}. Wait until it ends, or stop "
+            "it (Ctrl-C, or `recover cancel` while it trains)."
+        )
 
 
 def lock_holder(home: Path) -> LockHolder | None:
