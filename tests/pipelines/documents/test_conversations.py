@@ -40,13 +40,7 @@ def test_each_format_becomes_the_same_messages(row: dict[str, Any]) -> None:
     assert training_conversation(row) == {"messages": [USER, ASSISTANT]}
 
 
-def test_an_input_comes_below_its_instruction_and_a_system_prompt_stays() -> None:
-    assert turns_of({"instruction": "Q", "input": "context", "output": "A"})[0]["content"] == "Q\n\ncontext"
-    system = {"role": "system", "content": "S"}
-    assert turns_of({"messages": [system, USER, ASSISTANT]}) == [system, USER, ASSISTANT]
-    beside = FORMATS["sharegpt"] | {"system": "S"}
-    assert turns_of(beside) == [system, USER, ASSISTANT]
-    assert turns_of({"messages": [system, USER], "system": "other"}) == [system, USER]
+SYSTEM = {"role": "system", "content": "S"}
 
 
 def turns(*texts: str) -> list[dict[str, str]]:
@@ -56,18 +50,12 @@ def turns(*texts: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("row", "messages"),
     [
-        (
-            {"question": "Q", "answer": "A", "system_prompt": "S"},
-            [{"role": "system", "content": "S"}, *turns("Q", "A")],
-        ),
-        (
-            {"messages": [USER, ASSISTANT], "system": [{"type": "text", "text": "S"}]},
-            [{"role": "system", "content": "S"}, *turns("Q", "A")],
-        ),
-        (
-            {"messages": [{"role": "developer", "content": "S"}, USER, ASSISTANT]},
-            [{"role": "system", "content": "S"}, *turns("Q", "A")],
-        ),
+        (FORMATS["sharegpt"] | {"system": "S"}, [SYSTEM, *turns("Q", "A")]),
+        ({"question": "Q", "answer": "A", "system_prompt": "S"}, [SYSTEM, *turns("Q", "A")]),
+        ({"messages": [USER, ASSISTANT], "system": [{"type": "text", "text": "S"}]}, [SYSTEM, *turns("Q", "A")]),
+        ({"messages": [SYSTEM, USER, ASSISTANT], "system": "other"}, [SYSTEM, *turns("Q", "A")]),
+        ({"messages": [SYSTEM | {"role": "developer"}, USER, ASSISTANT]}, [SYSTEM, *turns("Q", "A")]),
+        ({"instruction": "Q", "input": "I", "output": "A"}, turns("Q\n\nI", "A")),
         ({"instruction": "Q", "input": 7, "output": "A"}, turns("Q\n\n7", "A")),
         ({"instruction": "Q", "input": float("nan"), "output": "A", "functions": "math"}, turns("Q", "A")),
         ({"instruction": "Q", "input": {"à": [1, 2]}, "output": "A"}, turns('Q\n\n{"à": [1, 2]}', "A")),

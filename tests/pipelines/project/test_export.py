@@ -92,23 +92,16 @@ def test_the_card_says_how_the_model_was_distilled(
 
 def test_the_card_of_a_model_from_outside_says_what_it_is(project: Project, tmp_path: Path) -> None:
     (tmp_path / "my-tune").mkdir()
+    (tmp_path / "my-tune" / "adapter_config.json").write_text("{}")
     outside = project.resolve(str(tmp_path / "my-tune"))
+    assert outside.kind == "adapter"
+    assert "merging both rounded the weights" in model_card(project, outside, "full").text
     card = model_card(project, outside, "adapter", below=str(tmp_path / "my-tune"))
     assert card.data.base_model == "my-tune", "what the adapter is put on"
     assert card.text.startswith("\n# my-tune\n")
     assert str(tmp_path / "my-tune") not in card.text
     assert "Mid-trained" not in card.text
     assert "None" not in card.text
-
-
-def test_an_adapter_from_outside_is_known_as_one_and_the_card_of_its_merge_says_so(
-    project: Project, tmp_path: Path
-) -> None:
-    (tmp_path / "tune").mkdir()
-    (tmp_path / "tune" / "adapter_config.json").write_text("{}")
-    outside = project.resolve(str(tmp_path / "tune"))
-    assert outside.kind == "adapter"
-    assert "merging both rounded the weights" in model_card(project, outside, "full").text
 
 
 def test_the_card_says_when_the_gate_was_overruled(project: Project) -> None:

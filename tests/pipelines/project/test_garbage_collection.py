@@ -19,9 +19,19 @@ from tests.pipelines.options import recover
 from tests.pipelines.project.checkpoints import record_checkpoint, record_cycle
 
 
-def _collect(project: Project, *, rejected: bool, dry_run: bool) -> list[tuple[Path, int]]:
+def collected(project: Project, *, rejected: bool = True, dry_run: bool = False) -> list[Path]:
     jobs = {job.id: job.checkpoints for job in unfinished_jobs(project.home)}
-    return collect_garbage(project, jobs, rejected=rejected, dry_run=dry_run)
+    return [path for path, _ in collect_garbage(project, jobs, rejected=rejected, dry_run=dry_run)]
+
+
+def names(paths: list[Path]) -> set[str]:
+    return {path.name for path in paths}
+
+
+def put_on(below: Path, adapter: Path) -> None:
+    """Make the checkpoint in the folder `adapter` one on that in the folder `below`."""
+    adapter.mkdir(exist_ok=True)
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(below)}))
 
 
 def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
@@ -33,10 +43,10 @@ def test_only_unreferenced_folders_are_deleted(project: Project) -> None:
     old_progress = project.home / "progress" / "run-0001"
     for folder in (unrecorded, incomplete, old_progress):
         folder.mkdir(parents=True)
-    listed = {path.name for path, _ in _collect(project, rejected=False, dry_run=True)}
+    listed = names(collected(project, rejected=False, dry_run=True))
     assert listed == {"run-0099", "run-0003.partial", "run-0001"}
     assert old_progress.exists()
-    deleted = {path.name for path, _ in _collect(project, rejected=True, dry_run=False)}
+    deleted = names(collected(project))
     assert deleted == listed | {"run-0002"}
     assert not unrecorded.exists()
     assert (project.home / "checkpoints" / "run-0001").exists()  # promoted
@@ -50,9 +60,9 @@ def test_what_another_command_may_still_write_is_not_deleted(name: str, project:
     record_cycle(project)
     written = project.home / "cache" / name
     written.mkdir(parents=True)
-    assert _collect(project, rejected=False, dry_run=False) == []
+    assert collected(project, rejected=False) == []
     os.utime(written, (0, 0))
-    assert [path for path, _ in _collect(project, rejected=False, dry_run=False)] == [written]
+    assert collected(project, rejected=False) == [written]
 
 
 def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
@@ -62,9 +72,9 @@ def test_what_an_interrupted_job_needs_is_not_deleted(project: Project) -> None:
     run = project.tracker.start_run(project.id, "distill", inputs=inputs)
     only_copy = project.home / "progress" / f"run-{run:04d}.before"  # killed between the two renames of a save
     only_copy.mkdir(parents=True)
-    assert _collect(project, rejected=True, dry_run=False) == []
+    assert collected(project) == []
     job.delete(project.home)
-    deleted = {path.name for path, _ in _collect(project, rejected=True, dry_run=False)}
+    deleted = names(collected(project))
     assert deleted == {only_copy.name, "run-0001"}
 
 
@@ -81,26 +91,25 @@ def test_what_the_moves_of_an_interrupted_repair_need_is_not_deleted(project: Pr
     progress.mkdir(parents=True)
     checkpoint = project.tracker.checkpoint(project.id, "recovered", folder, run=done)
     project.tracker.promote(project.id, None, checkpoint, "rejected", "gate", "fails")
-    assert _collect(project, rejected=True, dry_run=False) == []
+    assert collected(project) == []
     assert run_of_stage(project, moves[0], "recovered") is not None
     job.delete(project.home)
-    assert {path.name for path, _ in _collect(project, rejected=True, dry_run=False)} >= {folder.name, progress.name}
+    assert names(collected(project)) >= {folder.name, progress.name}
     assert run_of_stage(project, moves[0], "recovered") is None, "the same command begins it anew"
 
 
 def test_undecided_checkpoints_and_those_below_an_adapter_are_not_deleted(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     below, above = (record_checkpoint(project, cycle, n, role) for n, role in ((1, "midtrained"), (2, "recovered")))
-    config = {"base_model_name_or_path": str(project.checkpoint_folder(1))}
-    (project.checkpoint_folder(2) / "adapter_config.json").write_text(json.dumps(config))
+    put_on(project.checkpoint_folder(1), project.checkpoint_folder(2))
     decide(project, project.resolve("cycle:1"), "promoted", "because")
     undecided = record_checkpoint(project, None, 3)
     assert (below, above, undecided) == (2, 3, 4)
-    assert _collect(project, rejected=True, dry_run=False) == []
+    assert collected(project) == []
     project.tracker.promote(project.id, None, undecided, "rejected", "ada", "reads badly")
-    assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [project.checkpoint_folder(3)]
+    assert collected(project) == [project.checkpoint_folder(3)]
     record_checkpoint(project, cycle, 5)
-    assert _collect(project, rejected=True, dry_run=False) == [], "an attempt of a closed cycle that nobody judged"
+    assert collected(project) == [], "an attempt of a closed cycle that nobody judged"
 
 
 def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_something_needs_it(project: Project) -> None:
@@ -108,19 +117,18 @@ def test_a_promoted_checkpoint_that_was_rejected_later_is_deleted_unless_somethi
         record_cycle(project, "promoted")
     decide(project, project.resolve("cycle:2"), "rejected", "reads badly")
     assert previous_checkpoint(project).reference == "cycle:1/recovered"
-    adapter_config = project.checkpoint_folder(3) / "adapter_config.json"
-    adapter_config.write_text(json.dumps({"base_model_name_or_path": str(project.checkpoint_folder(2))}))
-    assert _collect(project, rejected=True, dry_run=False) == []
-    adapter_config.unlink()
+    put_on(project.checkpoint_folder(2), project.checkpoint_folder(3))
+    assert collected(project) == []
+    (project.checkpoint_folder(3) / "adapter_config.json").unlink()
     decide(project, project.resolve("cycle:1"), "rejected", "reads worse")
     decide(project, project.resolve("cycle:1"), "promoted", "on second thoughts")
-    deleted = [path for path, _ in _collect(project, rejected=True, dry_run=False)]
+    deleted = collected(project)
     assert deleted == [project.checkpoint_folder(2)]
 
 
 def test_what_was_deleted_is_not_promoted_and_a_current_model_that_is_gone_can_be_left(project: Project) -> None:
     rejected, current = record_cycle(project, "rejected"), record_cycle(project, "promoted")
-    assert [path for path, _ in _collect(project, rejected=True, dry_run=False)] == [project.checkpoint_folder(1)]
+    assert collected(project) == [project.checkpoint_folder(1)]
     with pytest.raises(ActionError, match="were deleted"):
         dashboard_actions(project).promote(rejected, "ada", "on second thoughts")
     assert project.current.id == current
@@ -133,14 +141,14 @@ def test_the_current_checkpoint_is_not_deleted_whatever_its_last_decision_is(pro
     checkpoint = record_cycle(project, "promoted")
     project.tracker.promote(project.id, 1, checkpoint, "rejected", "ada", "answered on the terminal")
     assert project.current.id == checkpoint
-    assert _collect(project, rejected=True, dry_run=True) == []
+    assert collected(project, dry_run=True) == []
 
 
 def test_the_start_of_an_open_cycle_is_not_deleted(project: Project) -> None:
     start = record_cycle(project, "rejected")
     second, _ = project.tracker.open_cycle(project.id)
     record_checkpoint(project, second, 2, "midtrained", parent=start)
-    assert _collect(project, rejected=True, dry_run=True) == []
+    assert collected(project, dry_run=True) == []
 
 
 def test_what_an_adapter_elsewhere_was_trained_on_is_kept(project: Project) -> None:
@@ -151,7 +159,7 @@ def test_what_an_adapter_elsewhere_was_trained_on_is_kept(project: Project) -> N
     folder = project.checkpoint_folder(run)  # which is on the other machine
     project.tracker.checkpoint(project.id, "recovered", folder, run=run, cycle=cycle, parent=below, kind="adapter")
     decide(project, project.reader.checkpoints(project.id)[-1], "promoted", "because")
-    assert _collect(project, rejected=True, dry_run=True) == []
+    assert collected(project, dry_run=True) == []
 
 
 def test_an_adapter_that_was_trained_further_is_deleted_but_not_what_is_below_it(project: Project) -> None:
@@ -161,14 +169,11 @@ def test_an_adapter_that_was_trained_further_is_deleted_but_not_what_is_below_it
     for role in ("midtrained", "recovered"):
         run = project.tracker.start_run(project.id, "distill", cycle)
         folder = project.checkpoint_folder(run)
-        folder.mkdir()
-        (folder / "adapter_config.json").write_text(
-            json.dumps({"base_model_name_or_path": str(project.checkpoint_folder(1))})
-        )
+        put_on(project.checkpoint_folder(1), folder)
         parent = project.tracker.checkpoint(
             project.id, role, folder, "adapter", parent=parent, run=run, cycle=cycle, hash=weights_hash(folder)
         )
     decide(project, project.resolve("cycle:2"), "promoted", "because")
-    assert [path for path, _ in _collect(project, rejected=True, dry_run=True)] == [project.checkpoint_folder(2)]
+    assert collected(project, dry_run=True) == [project.checkpoint_folder(2)]
     rmtree(project.checkpoint_folder(3))  # it is on another machine
-    assert [path for path, _ in _collect(project, rejected=True, dry_run=True)] == [project.checkpoint_folder(2)]
+    assert collected(project, dry_run=True) == [project.checkpoint_folder(2)]

@@ -14,16 +14,19 @@ from tests.pipelines.options import recover
 from tests.pipelines.project.checkpoints import promoted_cycle, record_cycle
 
 
-def test_a_project_whose_folder_was_moved_is_the_same_project(tmp_path: Path) -> None:
-    before = tmp_path / "before"
+def test_a_project_whose_folder_was_moved_is_the_same_project_with_a_base_inside(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    (before / "model").mkdir(parents=True)
+    (before / "recover.toml").write_text('base = "model"')
     project = Project.open(before)
-    promoted = record_cycle(project, "promoted")
+    clean, promoted = project.clean.id, record_cycle(project, "promoted")
     project.tracker.close()
-    before.rename(tmp_path / "after")
-    moved = Project.open(tmp_path / "after")
-    assert moved.name == project.name
-    assert moved.current.id == promoted
+    before.rename(after)
+    moved = Project.open(after)
+    assert (moved.name, moved.current.id) == (project.name, promoted)
     assert Path(moved.current.path).is_dir()
+    for checkpoint in (moved.clean, Project.open(after, str(after / "model")).clean):
+        assert (checkpoint.id, checkpoint.path) == (clean, str(after / "model"))
 
 
 def test_a_project_is_read_while_another_process_writes_to_its_record(tmp_path: Path) -> None:
@@ -46,18 +49,6 @@ def test_the_built_in_base_is_located_where_the_tool_is_installed_now(tmp_path: 
     assert (now.base, now.base_is_default) == (str(BASE), True)
     for checkpoint in (now.clean, now.current, now.resolve("base"), now.resolve(str(BASE))):
         assert (checkpoint.id, checkpoint.path) == (clean, str(BASE))
-
-
-def test_a_base_inside_the_project_folder_moves_with_it(tmp_path: Path) -> None:
-    before, after = tmp_path / "before", tmp_path / "after"
-    (before / "model").mkdir(parents=True)
-    (before / "recover.toml").write_text('base = "model"')
-    project = Project.open(before)
-    clean = project.clean.id
-    project.tracker.close()
-    before.rename(after)
-    for checkpoint in (Project.open(after).clean, Project.open(after, str(after / "model")).clean):
-        assert (checkpoint.id, checkpoint.path) == (clean, str(after / "model"))
 
 
 def test_a_checkpoint_whose_weights_changed_is_rejected(project: Project) -> None:
