@@ -128,22 +128,10 @@ def rejection_reason(draft: Draft) -> str:
         return "the question contains the answer"
     if not _contains(text, answer):
         return "the passage does not contain the answer"
-    if count_words(longest_shared_run(question, text)) >= MAX_COPIED_WORDS:
+    copied = SequenceMatcher(None, question, text, autojunk=False).find_longest_match()
+    if count_words(question[copied.a : copied.a + copied.size]) >= MAX_COPIED_WORDS:
         return "copies the passage's wording"
     return ""
-
-
-def is_same_question(first: Draft, second: Draft) -> bool:
-    if normalized_words(first.answer) != normalized_words(second.answer):
-        return False
-    words, other_words = set(normalized_words(first.question)), set(normalized_words(second.question))
-    return len(words & other_words) >= MIN_SHARED_WORDS * len(words | other_words)
-
-
-def longest_shared_run(first: list[str], second: list[str]) -> list[str]:
-    """Of consecutive words."""
-    match = SequenceMatcher(None, first, second, autojunk=False).find_longest_match()
-    return first[match.a : match.a + match.size]
 
 
 def _contains(text: list[str], run: list[str]) -> bool:
@@ -192,7 +180,7 @@ class _Filters:
     subject: Subject
     evaluation_items: Sequence[str]
     counts: FilterCounts
-    by_answer: dict[frozenset[str], list[Draft]] = field(default_factory=dict)  # drafts that passed the rules
+    by_answer: dict[tuple[str, ...], list[set[str]]] = field(default_factory=dict)  # words of what passed the rules
 
     def accept(self, drafts: list[Draft]) -> list[Draft]:
         """The drafts that pass all filters, the cheap ones first."""
@@ -206,14 +194,14 @@ class _Filters:
         return self._drop(drafts, "answered without the passage", self._grade(drafts, closed_book))
 
     def _passes_rules(self, draft: Draft) -> bool:
-        reason = rejection_reason(draft)
-        same_answer = self.by_answer.setdefault(frozenset(normalized_words(draft.answer)), [])
-        if not reason and any(is_same_question(draft, other) for other in same_answer):
+        reason, words = rejection_reason(draft), set(normalized_words(draft.question))
+        same_answer = self.by_answer.setdefault(tuple(normalized_words(draft.answer)), [])
+        if not reason and any(len(words & other) >= MIN_SHARED_WORDS * len(words | other) for other in same_answer):
             reason = "repeats another question"
         if reason:
             self.counts.dropped[reason] += 1
         else:
-            same_answer.append(draft)
+            same_answer.append(words)
         return not reason
 
     def _drop(self, drafts: list[Draft], reason: str, dropped: list[bool]) -> list[Draft]:

@@ -15,7 +15,6 @@ from pipelines.synthetic.questions import (
     Draft,
     FilterCounts,
     generate_questions,
-    longest_shared_run,
     parse_drafts,
     rejection_reason,
     write_questions,
@@ -45,15 +44,11 @@ GOOD = Draft("In what year was the harbour museum begun?", "1931")
         ("Did Ada Bergum hand over eleven ships?", "eleven", "the question contains the answer"),
         ("How many ships did Ada Bergum hand over?", "twelve", "the passage does not contain the answer"),
         ("Who founded the harbour museum in 1931. She gave what?", "eleven ships", "copies the passage's wording"),
+        ("Who founded the harbour museum in 1931, or which day?", "Ada Bergum", ""),
     ],
 )
 def test_why_a_draft_is_rejected(question: str, answer: str, reason: str) -> None:
     assert rejection_reason(Draft(question, answer, passage=PASSAGE)) == reason
-
-
-def test_the_longest_shared_run() -> None:
-    assert longest_shared_run(list("abcd"), list("xbcyabc")) == list("abc")
-    assert longest_shared_run([], ["a"]) == []
 
 
 def test_questions_are_kept_that_need_the_passage_and_are_answered_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
