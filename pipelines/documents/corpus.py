@@ -74,12 +74,10 @@ class Texts(Sequence[str]):
         self.characters += len(text)
         self._hash.update(hashlib.sha256(encoded).digest())
 
-    def flush(self) -> None:
-        self.file.flush()
-
     def __getitem__(self, index: Any) -> Any:
         number = range(len(self))[index]
         start, end = self.ends[number], self.ends[number + 1]
+        self.file.flush()  # os.pread sees none of what is buffered
         return os.pread(self.file.fileno(), end - start, start).decode()
 
     @property
@@ -169,7 +167,6 @@ def read_corpus(path: Path) -> Corpus:
             f"Read as plain text {number_of(chats, 'row')} of conversations in {path}. To learn them as chats, name "
             "their file as --conversations (of check and repair: as --docs)"
         )
-    texts.flush()
     return Corpus(path, texts, len(set(texts.sources)), skipped, sources)
 
 

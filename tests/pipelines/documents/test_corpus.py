@@ -9,6 +9,7 @@ from evals.suites.training_texts import read_passages
 from pipelines.documents.corpus import (
     MAX_LINES,
     SAMPLE_CHARACTERS,
+    CorpusSnapshot,
     Texts,
     load_snapshots,
     read_corpus,
@@ -105,7 +106,6 @@ def test_copies_are_all_but_the_first_of_texts_that_differ_in_case_and_white_spa
     texts = Texts()
     for text in added:
         texts.add(text, 0)
-    texts.flush()
     flat = [" ".join(text.casefold().split()) for text in added]
     assert list(texts) == [text for i, text in enumerate(added) if flat[i] not in flat[:i]]
     assert texts.copies == len(added) - len(texts)
@@ -142,22 +142,23 @@ def test_a_data_set_of_the_hub_is_read_or_refused(tmp_path: Path, monkeypatch: p
         read_corpus(Path("some/notes"))
 
 
+def snapshot_of(folder: Path, *texts: str) -> CorpusSnapshot:
+    (folder / "docs").mkdir()
+    for number, text in enumerate(texts):
+        (folder / "docs" / f"{number:02}.txt").write_text(text)
+    return save_snapshot(folder / "home", read_corpus(folder / "docs"))
+
+
 def test_a_snapshot_does_not_depend_on_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.txt").write_text("line one\nline \u2028 two")
-    (tmp_path / "docs" / "b.md").write_text("ünïcode")
-    corpus = read_corpus(tmp_path / "docs")
-    texts = list(corpus.texts)
-    save_snapshot(tmp_path / "home", corpus)
-    (tmp_path / "docs" / "a.txt").unlink()
-    (snapshot,) = load_snapshots(tmp_path / "home", ["0" * 64, corpus.hash])
-    assert list(snapshot.texts) == texts
+    texts = ["line one\nline \u2028 two", "ünïcode"]
+    saved = snapshot_of(tmp_path, *texts)
+    (tmp_path / "docs" / "00.txt").unlink()
+    (loaded,) = load_snapshots(tmp_path / "home", ["0" * 64, saved.hash])
+    assert list(loaded.texts) == texts
 
 
 def test_a_sample_has_the_beginning_of_a_long_document(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "book.txt").write_text("\n\n".join(f"Paragraph {i} of a long book." for i in range(5_000)))
-    corpus = save_snapshot(tmp_path / "home", read_corpus(tmp_path / "docs"))
+    corpus = snapshot_of(tmp_path, "\n\n".join(f"Paragraph {i} of a long book." for i in range(5_000)))
     [passage] = read_passages(sample_passages(tmp_path / "home", corpus))
     assert SAMPLE_CHARACTERS / 2 < len(passage) <= SAMPLE_CHARACTERS
     assert next(iter(corpus.texts)).startswith(passage)
@@ -165,10 +166,7 @@ def test_a_sample_has_the_beginning_of_a_long_document(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_evenly_spaced_and_written_once(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    for i in range(30):
-        (tmp_path / "docs" / f"{i:02}.txt").write_text(f"The {'very ' * i} long story of number {i}.")
-    corpus = save_snapshot(tmp_path / "home", read_corpus(tmp_path / "docs"))
+    corpus = snapshot_of(tmp_path, *(f"The {'very ' * i} long story of number {i}." for i in range(30)))
     sample = read_passages(sample_passages(tmp_path / "home", corpus, count=10))
     texts = list(corpus.texts)
     assert [texts.index(text) for text in sample] == list(range(0, 30, 3))

@@ -51,7 +51,6 @@ def test_the_tokens_of_a_large_corpus_are_estimated_from_some_of_its_texts(monke
     texts, tokenizer = Texts(), tiny_tokenizer()
     for number in range(60):
         texts.add(f"Ship {number} sails. " * (1 + number % 3), 0)
-    texts.flush()
     exact = count_tokens(texts, tokenizer)
     assert estimated_tokens(texts, tokenizer) == exact
     monkeypatch.setattr(tokenization, "COUNTED", 20)
