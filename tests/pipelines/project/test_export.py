@@ -69,25 +69,20 @@ def test_the_card_has_valid_metadata_scores_and_lineage(project: Project, tmp_pa
     assert f"SHA-256 of the exported checkpoint: {checkpoint.hash}." in card.text
 
 
-@pytest.mark.parametrize(
-    ("step", "recipe", "teacher", "then"),
-    [
+def test_the_card_says_how_the_model_was_distilled(project: Project) -> None:
+    parent = project.tracker.checkpoint(project.id, "midtrained", "run-8", parent=project.clean.id, step=10)
+    for step, recipe, teacher, then in (
         (0, "opd", "base", "."),  # a model that passed as it was is recorded with no steps
         (10, "opd", "base", "; its instruction following was then distilled back from the clean model."),
         (10, "opd", "base at http://10.0.0.1:8000", "; its instruction following was then distilled back from the"),
         (10, "opd", "/home/ada/teacher", "; it was then trained with the recipe opd, by another teacher."),
         (10, "grpo", "base", "; it was then trained with the recipe grpo."),
-    ],
-)
-def test_the_card_says_how_the_model_was_distilled(
-    project: Project, step: int, recipe: str, teacher: str, then: str
-) -> None:
-    parent = project.tracker.checkpoint(project.id, "midtrained", "run-8", parent=project.clean.id, step=10)
-    settings = {"distill": {"recipe": recipe}}
-    run = project.tracker.start_run(project.id, "distill", settings=settings, inputs=RunInputs(teacher=teacher))
-    recovered = project.tracker.checkpoint(project.id, "recovered", "run-9", parent=parent, run=run, step=step)
-    text = model_card(project, project.reader.checkpoint(recovered), "full").text
-    assert f"Mid-trained on new documents with `recover`{then}" in text
+    ):
+        settings = {"distill": {"recipe": recipe}}
+        run = project.tracker.start_run(project.id, "distill", settings=settings, inputs=RunInputs(teacher=teacher))
+        recovered = project.tracker.checkpoint(project.id, "recovered", "run-9", parent=parent, run=run, step=step)
+        text = model_card(project, project.reader.checkpoint(recovered), "full").text
+        assert f"Mid-trained on new documents with `recover`{then}" in text
 
 
 def test_the_card_of_a_model_from_outside_says_what_it_is(project: Project, tmp_path: Path) -> None:

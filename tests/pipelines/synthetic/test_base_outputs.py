@@ -3,13 +3,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tokenizers import AddedToken
 
 from evals.subject import Subject
 from pipelines.job import Job
-from pipelines.model_loading import OpenSubject
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
@@ -59,17 +59,10 @@ def test_each_cycle_reads_other_texts_and_distils_on_yet_other_prompts(tmp_path:
 def test_only_what_a_base_cannot_write_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without vLLM, or with a full disk, the model would read documents alone."""
     base = BaseOutputs(Project.open(tmp_path), defaults_for(SMALL_MODEL_PARAMETERS), 0)
-    monkeypatch.setattr(base_outputs, "open_subject", raising(RecoverError("vLLM cannot be imported")))
+    monkeypatch.setattr(base_outputs, "open_subject", Mock(side_effect=RecoverError("vLLM cannot be imported")))
     for write in (base.answers, base.texts):
         with pytest.raises(RecoverError, match="cannot be imported"):
             write(is_default=True)
-
-
-def raising(error: Exception) -> Any:
-    def fail(*arguments: Any) -> None:
-        raise error
-
-    return fail
 
 
 PAGE = "The ferry sails at nine from the quay to the islands, day {}."
@@ -168,8 +161,8 @@ def test_texts_are_written_once_for_one_seed(chat: Chat, project: Project, monke
 
 def test_the_built_in_base_writes_documents() -> None:
     base = load_student(str(BASE), frozen=True)
-    texts = generate_texts(TransformersEngine(base), base.chat, 24, 128, seed=1)
-    assert len(texts) == 24
+    texts = generate_texts(TransformersEngine(base), base.chat, 8, 96, seed=1)
+    assert len(texts) == 8
     assert not any("<|im_" in text or text.startswith("user") for text in texts)
 
 
@@ -185,13 +178,11 @@ def test_texts_are_generated_from_the_start_of_a_document_alone(adds_bos: bool) 
 PROMPTS = [f"Say {number}." for number in range(10)]
 
 
-def opening(subject: Subject) -> OpenSubject:
-    return lambda: nullcontext(subject)
-
-
-def answers_of(subject: Subject, folder: Path, weights: str = "m", max_new_tokens: int = 40) -> list[Sample]:
-    cache = ContentCache(folder)
-    return sample_answers(opening(subject), subject.chat, PROMPTS, cache, weights, max_new_tokens=max_new_tokens)
+def answers_of(
+    subject: Subject, folder: Path, weights: str = "m", max_new_tokens: int = 40, keep_cut: bool = False
+) -> list[Sample]:
+    inputs = (subject.chat, PROMPTS, ContentCache(folder), weights)
+    return sample_answers(lambda: nullcontext(subject), *inputs, max_new_tokens=max_new_tokens, keep_cut=keep_cut)
 
 
 def test_only_the_answer_is_a_target_and_it_is_sampled_once(tmp_path: Path) -> None:
@@ -213,9 +204,7 @@ def test_answers_that_do_not_end_are_dropped_unless_they_are_to_be_kept(tmp_path
     assert [row.prompt for row in answers_of(subject, tmp_path)] == ["Say 3."]
     with pytest.raises(RecoverError, match="None of the base's answers ended within 4 tokens"):
         answers_of(subject, tmp_path, max_new_tokens=4)
-    cache = ContentCache(tmp_path)
-    kept = sample_answers(opening(subject), subject.chat, PROMPTS, cache, "m", max_new_tokens=40, keep_cut=True)
-    assert [row.prompt for row in kept] == PROMPTS
+    assert [row.prompt for row in answers_of(subject, tmp_path, keep_cut=True)] == PROMPTS
     assert len(answers_of(subject, tmp_path)) == 1  # another file of the cache
 
 
