@@ -15,7 +15,7 @@ def test_anything_else_is_a_folder_or_a_hub_id(tmp_path: Path, monkeypatch: pyte
         assert model_path(id) == id
     with pytest.raises(RecoverError, match=r"There is no folder \./missing\. Name"):
         model_path("./missing")
-    for missing in ("missing", "cycle:x", "run:99999999999999999999"):
+    for missing in ("missing", "cycle:x", "run:99999999999999999999", "cycle:1/recoverd", "cycle:1/clean", "run:x/3"):
         with pytest.raises(RecoverError, match=f"There is no checkpoint '{missing}'"):
             model_path(missing)
     for step in (100, 50):

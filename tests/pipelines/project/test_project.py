@@ -85,12 +85,6 @@ def test_references_name_checkpoints(project: Project) -> None:
             project.find(missing)
 
 
-@pytest.mark.parametrize("misspelt", ["cycle:1/recoverd", "cycle:1/clean", "run:x/3"])
-def test_a_misspelt_checkpoint_is_no_model_of_the_hub(project: Project, misspelt: str) -> None:
-    with pytest.raises(RecoverError, match="There is no checkpoint"):
-        project.resolve(misspelt)
-
-
 def test_a_base_whose_weights_changed_or_are_gone_is_rejected(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
