@@ -41,10 +41,8 @@ def is_reachable(url: str) -> bool:
     """Whether a HEAD request gets any answer, an HTTP error included. Uses the user's proxy if there is one."""
 
     def request() -> bool:
-        try:
+        with contextlib.suppress(urllib.error.HTTPError):
             urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=CONNECT_SECONDS).close()
-        except urllib.error.HTTPError:
-            return True
         return True
 
     return bool(run_with_timeout(CONNECT_SECONDS, request))

@@ -153,8 +153,7 @@ class Result:
         """What the headline is the mean of: passes, or the items' values of its metric; empty if it is no such mean."""
         if self.is_pass_rate:
             return {key: float(passed) for key, passed in self.passed_by_key().items()}
-        name = next(name for name, metric in self.metrics.items() if metric is self.headline)
-        grades = {item.key: item.verdicts.get(name) for item in self.items}
+        grades = {item.key: item.verdicts.get(self.headline_name) for item in self.items}
         numbers = {key: float(grade) for key, grade in grades.items() if isinstance(grade, int | float)}
         mean = math.fsum(numbers.values()) / max(len(numbers), 1)
         return numbers if math.isclose(mean, self.headline.value, abs_tol=1e-6) else {}

@@ -11,7 +11,6 @@ short answer, by which its replies are judged.
 
 import json
 import unicodedata
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from evals.results import Item, Metric, Result, item_key
 from evals.splits import Blocks, ask_in_blocks
 from evals.subject import Answer, Subject, with_cost_meter
 from evals.suites.answer_grading import as_number, count_words, last_number_matches, matches, normalized_words
-from evals.suites.instruction_following import Prompt, judge, parse_prompt
+from evals.suites.instruction_following import Prompt, judge, metrics_by_kind, parse_prompt
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Message
 
@@ -85,16 +84,11 @@ def _judge(task: Task, answer: Answer) -> Item:
 
 
 def _metrics(items: list[Item]) -> dict[str, Metric]:
-    by_kind: dict[str, list[list[bool]]] = defaultdict(list)  # per check kind, its verdicts grouped by task
-    for item in items:
-        verdicts = item.verdicts["checks"]
-        for kind in dict.fromkeys(kind for kind, _ in verdicts):
-            by_kind[kind].append([passed for name, passed in verdicts if name == kind])
     metrics = {
         "passed": Metric.from_passes([item.passed for item in items]),
         "finished": Metric.from_passes([item.verdicts["finished"] for item in items]),
     }
-    return metrics | {f"check/{kind}": Metric.from_groups(groups) for kind, groups in sorted(by_kind.items())}
+    return metrics | metrics_by_kind("check", (item.verdicts["checks"] for item in items))
 
 
 def parse_task(row: Row) -> Task:

@@ -53,10 +53,6 @@ def general_questions() -> tuple[GeneralQuestion, ...]:
     return tuple(sorted(questions, key=lambda question: question.key))
 
 
-def count_general_questions(split: Split = "all") -> int:
-    return len(select_items(general_questions(), lambda question: question.key, split))
-
-
 def measure_general(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
     """Measure `match`, the share of questions whose right answer is the likeliest, and the same for each kind."""
     subject, cost = with_cost_meter(subject)

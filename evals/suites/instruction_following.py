@@ -8,7 +8,7 @@ one), and an answer that makes a checker fail is a failed answer, not a failed e
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -105,16 +105,19 @@ def _metrics(items: list[Item]) -> dict[str, Metric]:
         "inst_level_loose_acc": Metric.from_groups(loose),
         "finished": Metric.from_passes([item.verdicts["finished"] for item in items]),
     }
-    return metrics | {f"strict/{kind}": Metric.from_groups(groups) for kind, groups in sorted(_by_kind(items).items())}
+    kinds = [[name.partition(":")[0] for name in item.verdicts["instructions"]] for item in items]
+    return metrics | metrics_by_kind(
+        "strict", [list(zip(*one, strict=True)) for one in zip(kinds, strict, strict=True)]
+    )
 
 
-def _by_kind(items: list[Item]) -> dict[str, list[list[bool]]]:
-    """Strict verdicts by instruction kind, the text before the colon (`length_constraints`), grouped by prompt."""
-    kinds: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for item in items:
-        for instruction, followed in zip(item.verdicts["instructions"], item.verdicts["strict"], strict=True):
-            kinds[instruction.partition(":")[0]][item.key].append(followed)
-    return {kind: list(groups.values()) for kind, groups in kinds.items()}
+def metrics_by_kind(name: str, verdicts: Iterable[Sequence[tuple[str, bool]]]) -> dict[str, Metric]:
+    """A pass rate for each kind of check, from the kinds and verdicts of each item."""
+    by_kind: dict[str, list[list[bool]]] = defaultdict(list)
+    for of_item in verdicts:
+        for kind in dict.fromkeys(kind for kind, _ in of_item):
+            by_kind[kind].append([passed for other, passed in of_item if other == kind])
+    return {f"{name}/{kind}": Metric.from_groups(groups) for kind, groups in sorted(by_kind.items())}
 
 
 def parse_prompt(row: Row) -> Prompt:

@@ -12,7 +12,7 @@ from evals.subject import Subject
 from evals.suites import lab
 from evals.suites.config import file_hash, is_task_file, task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
-from evals.suites.general import count_general_questions, measure_general
+from evals.suites.general import general_questions, measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.training_texts import (
@@ -67,9 +67,8 @@ def measure(
         raise RecoverError(f"There is no suite {suite!r}. Choose from {', '.join([*SUITES, *BENCHMARKS])} or all.")
     if limit is not None and limit < 1:
         raise RecoverError("The limit must be at least 1 item per task.")
-    block_task = main_prompt_task(suites or {}) if blocks else None
-    secondary_limit = secondary_task_limit(limit, secondary_limit)
-    run = _SuiteRun(subject, limit, secondary_limit, split, public, blocks, block_task)
+    suites = suites or {}
+    run = _SuiteRun(subject, limit, secondary_task_limit(limit, secondary_limit), split, public)
     results: list[Result] = []
     for name in SUITES if suite == "all" else (suite,):
         if name == "behaviour" and ifeval_data:
@@ -80,7 +79,9 @@ def measure(
             asked = select_items(read_questions(questions), lambda question: item_key(question.text), split, limit)
             results += of_file(questions, [measure_questions(subject, asked, data=Path(questions).name)])
         else:
-            results += [result for task in suite_tasks(name, suites or {}) for result in run.task(name, task)]
+            for task in suite_tasks(name, suites):
+                is_main = name == "behaviour" and task == main_prompt_task(suites)
+                results += run.task(name, task, blocks if is_main else None)
         if name == "knowledge" and passages:
             results += of_file(passages, run.training_texts(Path(passages)))
     if not results:
@@ -139,8 +140,7 @@ def count_retention_items(
         if task == "lab":
             count += lab.count_retention_items(beside)
         elif task == "general":
-            known = count_general_questions(split)
-            count += min(known, limit or known)
+            count += len(select_items([question.key for question in general_questions()], str, split, limit))
         elif task.endswith(".jsonl"):
             count += len(select_items([item.key for item in read_tasks(task)], str, split, beside))
         elif beside is None:
@@ -186,8 +186,6 @@ class _SuiteRun:
     secondary_limit: int | None
     split: Split
     public: bool | None
-    blocks: Blocks | None = None
-    block_task: str | None = None  # the task of behaviour that is asked in blocks
 
     def training_texts(self, file: Path) -> list[Result]:
         """Score the answers of a file of conversations, or passages."""
@@ -199,8 +197,7 @@ class _SuiteRun:
         tasks = [measure_cloze, measure_bits_per_byte] if has_clozes else [measure_bits_per_byte]
         return [measure_task(self.subject, passages, data=file.name) for measure_task in tasks]
 
-    def task(self, suite: str, task: str) -> list[Result]:
-        blocks = self.blocks if suite == "behaviour" and task == self.block_task else None
+    def task(self, suite: str, task: str, blocks: Blocks | None) -> list[Result]:
         if task == "lab":
             return lab.measure_suite(suite, self.subject, self.limit, self.secondary_limit, self.split, blocks)
         if task == "ifeval" and suite == "behaviour":

@@ -95,18 +95,14 @@ def measure_cloze(subject: Subject, passages: Sequence[str], *, data: str) -> Re
         verdicts = {"reference": cloze.target, "answer_logprob": likelihood}
         items.append(Item(item_key(cloze.context), cloze.context, reply, _starts_with(reply, cloze.target), verdicts))
         by_passage[passage].append(items[-1])
+    # Clozes of one passage are correlated, so passages are the independent samples.
+    sums = [math.fsum(item.verdicts["answer_logprob"] for item in group) for group in by_passage.values()]
     metrics = {
         "recall": Metric.from_groups([[item.passed for item in group] for group in by_passage.values()]),
-        "answer_logprob": _mean_logprob(list(by_passage.values())),
+        "answer_logprob": Metric.from_ratio(sums, [float(len(group)) for group in by_passage.values()]),
     }
     settings = {"a_passage": CLOZES_PER_PASSAGE}
     return Result("cloze", "knowledge", data, metrics, items, settings, *cost())
-
-
-def _mean_logprob(groups: list[list[Item]]) -> Metric:
-    """The mean over all clozes. Clozes of one passage are correlated, so passages are the independent samples."""
-    sums = [math.fsum(item.verdicts["answer_logprob"] for item in group) for group in groups]
-    return Metric.from_ratio(sums, [float(len(group)) for group in groups])
 
 
 def find_clozes(passage: str) -> list[Cloze]:
