@@ -26,6 +26,7 @@ from pipelines.project.project import Project
 from studies.entries import decode
 from tests.db.seeded import seeded_database
 from tests.models import save_tiny
+from tests.pipelines.options import SMALL_DISTILLATION, set_options
 
 IFEVAL_LINE = json.dumps(
     {"key": 1, "prompt": "Write in capitals.", "instruction_id_list": ["change_case:english_capital"], "kwargs": [{}]}
@@ -175,11 +176,8 @@ def test_a_file_has_the_base_s_result_on_the_items_of_the_other_models(project: 
 
 @pytest.mark.release
 def test_a_cycle_is_judged_by_both_measurements(tmp_path: Path) -> None:
-    settings = [
-        "midtrain.max_steps=2", "midtrain.rows=4", "midtrain.generated_texts=24", "distill.steps=2", "distill.rows=4",
-        "distill.prompts=24", "distill.max_new_tokens=48", "distill.probe_every=0",
-    ]  # fmt: skip
-    small = [argument for setting in settings for argument in ("--set", setting)]
+    of_midtraining = set_options("midtrain.max_steps=2", "midtrain.rows=4", "midtrain.generated_texts=24")
+    small = [*of_midtraining, *SMALL_DISTILLATION, *set_options("distill.steps=2")]
     out = ["--out", str(tmp_path / "cycles.jsonl"), "--size", "quick", "--items", "12", "--large", "16"]
     [row] = gate_agreement.main([*out, "--cycles", "1", *small])
     assert (row["asked"], row["of"]) == (12, 12)

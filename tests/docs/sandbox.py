@@ -19,6 +19,7 @@ from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingUnixStreamServer
 
 from recovery.lab import BASE, instruction_tasks, make_world
+from tests.chats import write_jsonl
 from tests.e2e.command_line import run_forked
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,7 @@ def fill_folder(folder: Path) -> None:
     prompts = [task.prompt.replace("\n", " ") for task in instruction_tasks(7, 16, "train")]
     (folder / "prompts.txt").write_text("\n".join(prompts) + "\n", encoding="utf-8")
     chats = [{"instruction": task.prompt, "output": task.answer} for task in instruction_tasks(8, 60, "train")]
-    (folder / "training.jsonl").write_text("".join(json.dumps(row) + "\n" for row in chats), encoding="utf-8")
+    write_jsonl(folder / "training.jsonl", chats)
     shutil.copytree(BASE, folder / "my-finetune", ignore=shutil.ignore_patterns("recover.json", "README.md"))
 
 

@@ -1,8 +1,8 @@
-import json
 from pathlib import Path
 
 import pytest
 
+from tests.chats import write_jsonl
 from tests.e2e.command_line import recover
 
 
@@ -12,7 +12,7 @@ def test_two_models_are_compared_item_by_item(tmp_path: Path, monkeypatch: pytes
     folder = tmp_path / "data" / "piqa"
     folder.mkdir(parents=True)
     rows = [{"goal": f"Count to {i}", "sol1": "One, two.", "sol2": "Red.", "label": i % 2} for i in range(6)]
-    (folder / "validation.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_jsonl(folder / "validation.jsonl", rows)
     [evaluation] = recover(tmp_path, "eval", "base", "--suite", "piqa", "--limit", 4).ended(0).data["evaluations"]
     assert [evaluation[name] for name in ("task", "suite", "data")] == ["piqa", "piqa", "local"]
     assert evaluation["metrics"]["acc"]["n"] == 4

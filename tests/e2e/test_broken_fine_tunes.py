@@ -16,105 +16,95 @@ from tests.models import change_json, save_tiny, tiny_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
+# What is done to a copy of the base.
+
 
 def edit_weights(folder: Path, edit: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
     save_file(edit(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def save_adapter(folder: Path, base: Path) -> Path:
+def save_adapter(folder: Path, base: Path) -> None:
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=2, target_modules="all-linear"))
+    shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
-    return folder
 
 
-def wrong_base(folder: Path, base: Path) -> None:
+def wrong_base(folder: Path) -> None:
     save_tiny(folder, seed=5)
 
 
-def other_family(folder: Path, base: Path) -> None:
+def other_family(folder: Path) -> None:
     config = LlamaConfig(vocab_size=259, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
                          intermediate_size=64)  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
 
 
-def missing_tokenizer(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def missing_tokenizer(folder: Path) -> None:
     for file in folder.glob("*token*"):
         file.unlink()
 
 
-def adapter_without_base(folder: Path, base: Path) -> None:
-    save_adapter(folder, base)
+def adapter_without_base(folder: Path) -> None:
+    save_adapter(folder, folder.with_name("base"))
     change_json(folder / "adapter_config.json", base_model_name_or_path="/nowhere/base")
 
 
-def quantised(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def quantised(folder: Path) -> None:
     change_json(folder / CONFIG, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
 
 
-def renamed_layers(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def renamed_layers(folder: Path) -> None:
     edit_weights(folder, lambda weights: {name.replace("layers", "blocks"): w for name, w in weights.items()})
 
 
-def not_finite(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def not_finite(folder: Path) -> None:
     edit_weights(folder, lambda weights: {name: w * torch.nan if "norm" in name else w for name, w in weights.items()})
 
 
-def incomplete(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def incomplete(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
     names = list(load_file(folder / "model-00001-of-00002.safetensors"))
     shards = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(names)}
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
 
 
-def remote_code(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def remote_code(folder: Path) -> None:
     change_json(folder / CONFIG, model_type="custom", auto_map={"AutoConfig": "custom.Config"})
     (folder / "custom.py").write_text("raise SystemExit('ran')")
 
 
-def pickled(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def pickled(folder: Path) -> None:
     (folder / WEIGHTS).unlink()
     torch.save({}, folder / "pytorch_model.bin")
 
 
-def other_width(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def other_width(folder: Path) -> None:
     change_json(folder / CONFIG, hidden_size=2 * json.loads((folder / CONFIG).read_text())["hidden_size"])
 
 
-def fewer_layers(folder: Path, base: Path) -> None:
+def fewer_layers(folder: Path) -> None:
     """With a config of one layer less, transformers would leave out the weights of that layer without a word."""
-    shutil.copytree(base, folder)
     config = json.loads((folder / CONFIG).read_text())
     change_json(folder / CONFIG, num_hidden_layers=config["num_hidden_layers"] - 1)
     if types := config.get("layer_types"):
         change_json(folder / CONFIG, layer_types=types[:-1])
 
 
-def too_many_layers(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def too_many_layers(folder: Path) -> None:
     change_json(folder / CONFIG, num_hidden_layers=20, layer_types=["full_attention"] * 20)
 
 
-def impossible_heads(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def impossible_heads(folder: Path) -> None:
     change_json(folder / CONFIG, hidden_act="never-heard-of")
 
 
-def other_rank(folder: Path, base: Path) -> None:
-    save_adapter(folder, base)
+def other_rank(folder: Path) -> None:
+    save_adapter(folder, folder.with_name("base"))
     change_json(folder / "adapter_config.json", r=8)
 
 
-def not_json(folder: Path, base: Path) -> None:
-    shutil.copytree(base, folder)
+def not_json(folder: Path) -> None:
     (folder / "tokenizer.json").write_text('{"version": ')
 
 
@@ -139,9 +129,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("make", BROKEN, ids=lambda make: make.__name__)
-def test_a_broken_fine_tune_is_refused_in_one_sentence(tmp_path: Path, make: Callable[[Path, Path], None]) -> None:
+def test_a_broken_fine_tune_is_refused_in_one_sentence(tmp_path: Path, make: Callable[[Path], None]) -> None:
     base = save_tiny(tmp_path / "base")
-    make(tmp_path / "broken", base)
+    make(Path(shutil.copytree(base, tmp_path / "broken")))
     (tmp_path / "work").mkdir()
     completed = recover(tmp_path / "work", "check", tmp_path / "broken", "--base", base)
     assert completed.exit_code == 1

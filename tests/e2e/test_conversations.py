@@ -7,7 +7,7 @@ import pytest
 from db.tables import Rollout, Run
 from pipelines.project.project import Project
 from recovery.lab import own_world
-from tests.chats import SYSTEM, exchange
+from tests.chats import SYSTEM, exchange, write_jsonl
 from tests.e2e.command_line import Completed, recover
 from tests.pipelines.options import SMALL_DISTILLATION, set_options
 
@@ -56,11 +56,6 @@ NO_PLACE = "The chat template has no place for tool calls and tools: the model r
 FEW = [*SMALL_DISTILLATION, *set_options("distill.max_steps=2", "distill.max_new_tokens=24", "distill.warm_start=off")]
 
 
-def write(file: Path, rows: list[dict[str, Any]]) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
-
-
 @pytest.fixture(params=["lab", pytest.param("smollm2", marks=pytest.mark.release)])
 def base(request: pytest.FixtureRequest) -> list[object]:
     """The flags that choose the base; SmolLM2's template shows every role as it is, but no tool calls."""
@@ -85,7 +80,7 @@ def run_of(folder: Path, completed: Completed) -> tuple[Run, list[Rollout]]:
     ("recipe", "flag"), [("opd", "--prompts"), ("sdft", "--teacher-context"), ("sft", "--prompts")]
 )
 def test_every_turn_reaches_the_recipe(tmp_path: Path, base: list[object], recipe: str, flag: str) -> None:
-    completed = distil(tmp_path, recipe, flag, write(tmp_path / "chats.jsonl", TURNS), *base)
+    completed = distil(tmp_path, recipe, flag, write_jsonl(tmp_path / "chats.jsonl", TURNS), *base)
     run, rollouts = run_of(tmp_path, completed)
     assert completed.data["steps"] == 2
     assert NO_PLACE in completed.stderr
@@ -101,7 +96,7 @@ def test_rewards_are_the_share_of_checks_that_pass(tmp_path: Path) -> None:
     half = {**TURNS[1], "checks": [{"max_words": 999}, {"contains": "no reply says this"}]}
     answered = [{"prompt": question.question, "answer": question.answer} for question in QUESTIONS[:2]]
     zero = {"prompt": "What is 3 minus 3?", "answer": 0}
-    file = write(tmp_path / "asked.jsonl", [half, *answered, zero])
+    file = write_jsonl(tmp_path / "asked.jsonl", [half, *answered, zero])
     for recipe in ("grpo", "teacher-reward"):
         options = set_options("distill.group=2", "distill.learning_rate=0")
         _, rollouts = run_of(tmp_path, distil(tmp_path, recipe, "--prompts", file, *options))
@@ -122,7 +117,7 @@ def test_conversations_are_learned_judged_and_read_again(tmp_path: Path, base: l
         {"messages": [SYSTEM, *before, *exchange(f"The {i}. time?", f"The {i}.")]}
         for i, before in enumerate(([], exchange("Hi.", "Hello.")) * 10)
     ]
-    file = write(tmp_path / "chats.jsonl", [*rows, *TURNS])
+    file = write_jsonl(tmp_path / "chats.jsonl", [*rows, *TURNS])
     few = ("--mix", "documents", "--max-steps", 12, *set_options("midtrain.rows=2"))
     trained = recover(tmp_path, "midtrain", "--conversations", file, *few, *base).ended(0)
     assert "3 of 24 conversations are held out" in trained.stderr
@@ -142,7 +137,7 @@ def test_conversations_are_learned_judged_and_read_again(tmp_path: Path, base: l
 
 def test_conversations_beside_documents_are_learned_with_them(tmp_path: Path) -> None:
     own_world().write(tmp_path / "world")
-    file = write(tmp_path / "chats.json", TURNS)
+    file = write_jsonl(tmp_path / "chats.json", TURNS)
     both = ["--docs", "world/docs", "--conversations", file, "--mix", "documents", "--max-steps", 2]
     trained = recover(tmp_path, "midtrain", *both).ended(0)
     assert "tokens, 4 conversations: 2 steps" in trained.stderr
@@ -168,7 +163,7 @@ DOCS, CHATS = ("--docs", "docs"), ("--conversations", "chats.jsonl")
 def test_what_mid_training_cannot_read_is_refused(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("A document.")
-    write(tmp_path / "chats.jsonl", TURNS)
+    write_jsonl(tmp_path / "chats.jsonl", TURNS)
     refused = recover(tmp_path, "midtrain", *arguments)
     assert refused.exit_code == 1
     assert sentence in refused.stderr

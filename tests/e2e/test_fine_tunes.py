@@ -9,6 +9,7 @@ import torch
 from recovery.lab import BASE
 from recovery.models.students import load_student, save_student
 from tests.e2e.command_line import interrupt_at, recover
+from tests.pipelines.options import SMALL_DISTILLATION, set_options
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,8 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
     assert first["ci95"][1] < 0
     assert "forgotten more than the gate allows" in (tmp_path / "page.html").read_text()
 
-    options = ["--limit", "40", "--set", "gate.behaviour_margin=0.25", "--set", "gate.keep_retention=0.6",
-               "--set", "distill.probe_items=16"]  # fmt: skip
+    lenient = set_options("gate.behaviour_margin=0.25", "gate.keep_retention=0.6", "distill.probe_items=16")
+    options = ["--limit", "40", *lenient]
     repaired = recover(tmp_path, "repair", damaged, *options).ended(0)
     assert [move["move"] for move in repaired.data["moves"]] == ["none", "interpolation"]
     assert repaired.data["moves"][1]["steps"] == 0
@@ -49,19 +50,9 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
     recover(tmp_path, "export", repaired.data["repaired"], "--to", "repaired").ended(0)
 
 
-SMALL = (
-    "distill.probe_every=0",
-    "distill.steps=12",
-    "distill.rows=4",
-    "distill.prompts=16",
-    "distill.max_new_tokens=32",
-    "gate.behaviour_margin=0.001",  # no move passes
-)
-
-
 @pytest.mark.release
 def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damaged: Path) -> None:
-    settings = [part for setting in SMALL for part in ("--set", setting)]
+    settings = [*SMALL_DISTILLATION, *set_options("distill.steps=12", "gate.behaviour_margin=0.001")]  # none passes
     code, output = interrupt_at("  step 2/12", tmp_path, "repair", damaged, "--limit", 6, *settings)
     message = "Error: Interrupted. Go on from the last saved state with `recover resume`."
     assert (code, output.splitlines()[-1]) == (130, message)

@@ -6,6 +6,7 @@ import pytest
 from recovery.lab import BASE
 from recovery.stop_contract import StopFiles, missing_end
 from tests.e2e.command_line import Completed, recover
+from tests.pipelines.options import set_options
 from tests.stop_contracts import (
     END,
     copy_of_base,
@@ -17,13 +18,12 @@ from tests.stop_contracts import (
     write_no_end,
 )
 
-ANYTHING_PASSES = ("gate.behaviour_margin=1", "gate.keep_retention=0")
-SHORT = ("distill.max_new_tokens=64", "distill.rows=16", "distill.prompts=256", "distill.probe_every=0")
+ANYTHING_PASSES = set_options("gate.behaviour_margin=1", "gate.keep_retention=0")
+SHORT = set_options("distill.max_new_tokens=64", "distill.rows=16", "distill.prompts=256", "distill.probe_every=0")
 
 
 def repair(folder: Path, model: Path, *more: str) -> Completed:
-    settings = [part for setting in (*ANYTHING_PASSES, *more) for part in ("--set", setting)]
-    return recover(folder, "repair", model, "--base", BASE, "--limit", 4, *settings)
+    return recover(folder, "repair", model, "--base", BASE, "--limit", 4, *ANYTHING_PASSES, *more)
 
 
 @pytest.mark.slow
@@ -37,8 +37,7 @@ def test_the_fault_is_named(tmp_path: Path) -> None:
     assert named.data["base"]["finished"] > 0.5
     shown = recover(tmp_path, "doctor", "--model", runs_on, "--base", BASE, as_json=False).ended(3).data
     assert shown.splitlines()[-1] == f"next: recover repair {runs_on} --base {BASE}"
-    settings = [part for setting in ANYTHING_PASSES for part in ("--set", setting)]
-    checked = recover(tmp_path, "check", runs_on, "--base", BASE, "--limit", 4, *settings).ended(3).data
+    checked = recover(tmp_path, "check", runs_on, "--base", BASE, "--limit", 4, *ANYTHING_PASSES).ended(3).data
     assert checked["outcome"] == "passed"
     assert "could do. Its turns do not end as they should: Turns end with" in checked["summary"]
     assert checked["turn_ends"]["faults"] == [fault]

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -6,6 +5,7 @@ import pytest
 from evals.benchmarks import BENCHMARKS, DATA, local_data_hash, task_config
 from evals.suites.suite_measurement import measure
 from recovery.errors import RecoverError
+from tests.chats import write_jsonl
 from tests.evals.data import FOLDER
 from tests.evals.fakes import fake_subject
 
@@ -31,7 +31,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write(folder: Path, **splits: list[dict]) -> None:
     folder.mkdir()
     for split, rows in splits.items():
-        (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        write_jsonl(folder / f"{split}.jsonl", rows)
 
 
 def test_without_local_data_lm_eval_loads_its_own_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

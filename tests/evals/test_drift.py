@@ -1,6 +1,5 @@
 import itertools
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,13 @@ from evals.subject import Subject
 from evals.suites.instruction_following import Prompt
 from evals.suites.knowledge import Question
 from evals.suites.training_texts import WINDOW
-from recovery.engines import Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.adapters import Adapter
 from recovery.models.chat_template import Chat
 from recovery.models.students import Student, load_student
 from recovery.samples import Sample
 from recovery.teachers import AdapterOffTeacher, FrozenTeacher
-from tests.evals.fakes import EOS, fake_subject
+from tests.evals.fakes import fake_subject
 from tests.models import BOS, save_tiny, tiny_student, tiny_tokenizer
 
 PROMPTS = [f"Say something of the number {i}." for i in range(24)]
@@ -99,21 +97,10 @@ def test_a_passage_starts_with_the_document_start_token() -> None:
     assert len(long.tokens) == WINDOW
 
 
-class Rotating:
-    """Replies to a prompt with its answers in turn; the log-likelihood of every token is -1."""
-
-    def __init__(self, answers: dict[str, list[str]]):
-        self.turns = {prompt: itertools.cycle(replies) for prompt, replies in answers.items()}
-
-    def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
-        assert sampling.temperature == 1.0
-        texts = ["".join(map(chr, p)).removeprefix("<user>").removesuffix("<assistant>") for p in prompts]
-        replies = [[*map(ord, next(self.turns[text])), EOS] for text in texts]
-        return [Generation(tokens, [-1.0] * len(tokens), True) for tokens in replies]
-
-
 def rotating(answers: dict[str, list[str]]) -> Subject:
-    return Subject(Rotating(answers), fake_subject("x").chat)  # type: ignore[arg-type]
+    """It replies to a prompt with its answers in turn; the log-likelihood of every token is -1."""
+    turns = {prompt: itertools.cycle(replies) for prompt, replies in answers.items()}
+    return fake_subject(lambda message: next(turns[message]))
 
 
 def test_the_metrics_of_a_narrow_and_a_wide_distribution() -> None:

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from evals.subject import Subject
 from evals.suites import suite_measurement as suites
 from evals.suites.suite_measurement import main_prompt_task, measure
 from recovery.errors import RecoverError
+from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 
 LAB = {"behaviour": "lab", "retention": "lab", "knowledge": "lab"}
@@ -27,10 +27,9 @@ def test_the_splits_of_the_labs_and_of_the_users_items_are_disjoint_and_complete
     lab = {split: keys(measure(fake_subject("a"), limit=40, suites=LAB, split=split)) for split in ("probe", "final")}
     assert lab["probe"].keys() == {"ifeval", "refusals", "closed_book", "arithmetic", "own_world"}
     assert {len(found) for splits in lab.values() for found in splits.values()} == {40}
-    questions, checks = tmp_path / "q.jsonl", tmp_path / "mine.jsonl"
-    questions.write_text("\n".join(json.dumps({"question": f"What is {i}?", "answer": str(i)}) for i in range(60)))
-    checks.write_text(
-        "\n".join(json.dumps({"prompt": f"Say {i}.", "checks": [{"contains": str(i)}]}) for i in range(60))
+    questions = write_jsonl(tmp_path / "q.jsonl", [{"question": f"What is {i}?", "answer": str(i)} for i in range(60)])
+    checks = write_jsonl(
+        tmp_path / "mine.jsonl", [{"prompt": f"Say {i}.", "checks": [{"contains": str(i)}]} for i in range(60)]
     )
     own = {
         split: keys(measure(fake_subject("3"), questions=questions, suites={"behaviour": str(checks)}, split=split))
@@ -76,10 +75,8 @@ def test_an_empty_split_is_an_error() -> None:
 @pytest.fixture
 def tasks(tmp_path: Path) -> Path:
     """Fifty prompts, sorted by kind: the first half can be followed, the second cannot."""
-    file = tmp_path / "checks.jsonl"
     rows = [{"prompt": f"Prompt {i}.", "checks": [{"equals": "yes" if i < 25 else "no"}]} for i in range(50)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
+    return write_jsonl(tmp_path / "checks.jsonl", rows)
 
 
 def ask(subject: Subject, tasks: Path, blocks: Blocks | None) -> Result:

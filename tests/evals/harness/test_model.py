@@ -17,6 +17,7 @@ from recovery.engines.http import HttpEngine
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.students import load_student
+from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 from tests.models import save_tiny, tiny_student
 from tests.recovery.engines.small_server import SmallServer, serving
@@ -24,10 +25,9 @@ from tests.recovery.engines.small_server import SmallServer, serving
 
 @pytest.fixture
 def rows(tmp_path: Path) -> str:
-    file = tmp_path / "rows.jsonl"
     questions = [("2+2?", "4", ["3", "4"]), ("3+3?", "6", ["6", "10"]), ("4+4?", "8", ["8", "9"])]
-    file.write_text("\n".join(json.dumps({"question": q, "answer": a, "choices": c}) for q, a, c in questions))
-    return str(file)
+    written = [{"question": q, "answer": a, "choices": c} for q, a, c in questions]
+    return str(write_jsonl(tmp_path / "rows.jsonl", written))
 
 
 def task(rows: str, **config: object) -> dict:
@@ -158,9 +158,8 @@ def test_a_task_from_the_users_own_file(rows: str, tmp_path: Path) -> None:
     assert result.metrics["exact_match,all"].value == pytest.approx(1 / 3)
 
 
-def test_the_splits_of_a_tasks_documents_are_disjoint_and_complete(rows: str, tmp_path: Path) -> None:
-    file = tmp_path / "many.jsonl"
-    file.write_text("\n".join(json.dumps({"question": f"{i}+0?", "answer": str(i)}) for i in range(40)))
+def test_the_splits_of_a_tasks_documents_are_disjoint_and_complete(tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "many.jsonl", [{"question": f"{i}+0?", "answer": str(i)} for i in range(40)])
     splits = {}
     for split in ("probe", "final", "all"):
         [result] = run_task(fake_subject("7"), generation_task(str(file)), suite="retention", split=split)
@@ -232,16 +231,18 @@ def requests(kind: str, arguments: list[tuple]) -> list[Instance]:
     return [Instance(kind, {}, argument, i) for i, argument in enumerate(arguments)]
 
 
-def test_the_likelihoods_are_the_same(pair: tuple) -> None:
-    ours, theirs = pair
-    context = ours.apply_chat_template([{"role": "user", "content": TEXTS[1]}])
-    greedy = ours.generate_until(requests("generate_until", [(context, {"max_gen_toks": 4})]))[0]
-    pairs = [(context, text) for text in ("42", " forty-two", "41", greedy)]
-    pairs += [(TEXTS[0], " Tulips are red"), ("", "Tulips")]
-    mine = ours.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
-    expected = theirs.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
+def assert_same_likelihoods(pair: tuple, texts: list[tuple[str, str]]) -> None:
+    mine, expected = (model.loglikelihood(requests("loglikelihood", texts), disable_tqdm=True) for model in pair)
     assert [total for total, _ in mine] == pytest.approx([total for total, _ in expected], abs=1e-3)
     assert [is_greedy for _, is_greedy in mine] == [is_greedy for _, is_greedy in expected]
+
+
+def test_the_likelihoods_are_the_same(pair: tuple) -> None:
+    ours, _ = pair
+    context = ours.apply_chat_template([{"role": "user", "content": TEXTS[1]}])
+    greedy = ours.generate_until(requests("generate_until", [(context, {"max_gen_toks": 4})]))[0]
+    in_chat = [(context, text) for text in ("42", " forty-two", "41", greedy)]
+    assert_same_likelihoods(pair, [*in_chat, (TEXTS[0], " Tulips are red"), ("", "Tulips")])
 
 
 def test_replies_end_where_programs_stop(pair: tuple, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,14 +255,10 @@ def test_replies_end_where_programs_stop(pair: tuple, monkeypatch: pytest.Monkey
 
 
 def test_what_is_longer_than_the_window_is_cut_as_in_lm_eval(pair: tuple) -> None:
-    ours, theirs = pair
+    ours, _ = pair
     ours.tokenizer.model_max_length = 256
     context = "tulips and " * 120
-    pairs = [(context, "tulips"), (context, "a pump")]
-    mine = ours.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
-    expected = theirs.loglikelihood(requests("loglikelihood", pairs), disable_tqdm=True)
-    assert [total for total, _ in mine] == pytest.approx([total for total, _ in expected], abs=1e-3)
-    assert [is_greedy for _, is_greedy in mine] == [is_greedy for _, is_greedy in expected]
+    assert_same_likelihoods(pair, [(context, "tulips"), (context, "a pump")])
     asked = [(context, {"max_gen_toks": 8, "until": []})]
     replies = [model.generate_until(requests("generate_until", asked), disable_tqdm=True) for model in pair]
     assert replies[0] == replies[1]

@@ -7,13 +7,13 @@ from scipy import stats
 from evals.results import Item, Metric, Result
 from evals.stats.forgetting import recovered_share, task_forgetting
 from evals.stats.paired_comparison import mcnemar, ratio_interval, share_interval
+from tests.evals import fakes
 
 
 def result(passes: str) -> Result:
     """`passes` has one letter per item: + or -, or a space for an item that the result does not have."""
-    items = [Item(str(i), "?", "!", letter == "+") for i, letter in enumerate(passes) if letter != " "]
-    metrics = {"match": Metric.from_passes([i.passed for i in items])}
-    return Result("arithmetic", "retention", "lab", metrics, items, {}, 1.0)
+    whole = fakes.result([letter == "+" for letter in passes], "arithmetic", "retention")
+    return whole.on([str(i) for i, letter in enumerate(passes) if letter != " "])
 
 
 def test_forgetting_and_retention_of_a_task() -> None:

@@ -10,6 +10,7 @@ from evals.subject import Answer
 from evals.suites.custom_checks import measure_checks, parse_task, read_tasks, reply_check
 from evals.suites.suite_measurement import measure
 from recovery.errors import RecoverError
+from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 
 
@@ -110,9 +111,7 @@ def tasks(tmp_path: Path) -> Path:
             "checks": [{"max_words": 1}],
         },
     ]
-    file = tmp_path / "house style.jsonl"
-    file.write_text("\n".join(map(json.dumps, lines)))
-    return file
+    return write_jsonl(tmp_path / "house style.jsonl", lines)
 
 
 def test_the_metrics_and_items_of_a_suite(tasks: Path) -> None:
@@ -160,20 +159,17 @@ def test_replies_that_reach_the_token_limit(tasks: Path) -> None:
     ],
 )
 def test_a_malformed_line_is_reported_by_number(tmp_path: Path, line: dict[str, Any], message: str) -> None:
-    file = tmp_path / "mine.jsonl"
-    good = {"prompt": "ok", "checks": [{"json": True}]}
-    file.write_text(json.dumps(good) + "\n" + json.dumps(line))
+    file = write_jsonl(tmp_path / "mine.jsonl", [{"prompt": "ok", "checks": [{"json": True}]}, line])
     with pytest.raises(RecoverError, match="Line 2") as caught:
         read_tasks(file)
     assert message in str(caught.value)
 
 
 def test_tasks_must_have_different_keys_and_null_is_none(tmp_path: Path) -> None:
-    file = tmp_path / "mine.jsonl"
     one, other = ({"key": None, "prompt": prompt, "checks": [{"json": True}]} for prompt in ("one", "two"))
-    file.write_text(f"{json.dumps(one)}\n{json.dumps(other)}")
+    file = write_jsonl(tmp_path / "mine.jsonl", [one, other])
     assert len({task.key for task in read_tasks(file)}) == 2
-    file.write_text(f"{json.dumps(one)}\n{json.dumps(one)}")
+    write_jsonl(file, [one, one])
     with pytest.raises(RecoverError, match="key"):
         read_tasks(file)
 

@@ -1,6 +1,5 @@
 import json
 import random
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,9 @@ import pytest
 from evals.downloads import ifeval_checkers
 from evals.subject import Answer
 from evals.suites.instruction_following import Prompt, judge, measure_ifeval, read_prompts
-from recovery import lab
+from evals.suites.lab import instruction_prompts
 from recovery.errors import RecoverError
+from tests.chats import write_jsonl
 from tests.evals.data import IFEVAL, needs_ifeval
 from tests.evals.fakes import fake_subject
 
@@ -116,20 +116,13 @@ def test_a_malformed_prompt_is_reported_by_line_number(tmp_path: Path, line: dic
     assert message in str(caught.value)
 
 
-def test_prompts_must_have_different_keys(tmp_path: Path) -> None:
-    file = tmp_path / "prompts.jsonl"
-    line = {"key": 7, "prompt": "ok", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-    file.write_text("\n".join(json.dumps(line | {"prompt": text}) for text in ("a", "b")))
+def test_prompts_must_have_different_keys_and_null_is_none(tmp_path: Path) -> None:
+    line = {"key": None, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    file = write_jsonl(tmp_path / "prompts.jsonl", [line | {"prompt": text} for text in "ab"])
+    assert len({prompt.key for prompt in read_prompts(file)}) == 2
+    write_jsonl(file, [line | {"prompt": text, "key": 7} for text in "ab"])
     with pytest.raises(RecoverError, match="same"):
         read_prompts(file)
-
-
-def test_a_key_of_null_is_none(tmp_path: Path) -> None:
-    lines = [
-        {"key": None, "prompt": text, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]} for text in "ab"
-    ]
-    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert len({prompt.key for prompt in read_prompts(tmp_path / "p.jsonl")}) == 2
 
 
 def test_without_punkt_sentences_and_words_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,57 +143,29 @@ def test_without_punkt_sentences_and_words_are_still_counted(monkeypatch: pytest
 
 @needs_ifeval
 def test_public_prompts_are_judged_as_lm_eval_judges_them() -> None:
-    assert count_equal_verdicts(IFEVAL, random_checks=("1122", "1129")) == 539
+    assert_judged_as_by_lm_eval(read_prompts(IFEVAL))
 
 
-def test_lab_prompts_are_judged_as_lm_eval_judges_them(tmp_path: Path) -> None:
-    file = tmp_path / "lab.jsonl"
-    file.write_text("\n".join(json.dumps(asdict(task)) for task in lab.instruction_tasks(3, 120, "heldout")))
-    assert count_equal_verdicts(file) > 110
+def test_lab_prompts_are_judged_as_lm_eval_judges_them() -> None:
+    assert_judged_as_by_lm_eval(instruction_prompts(120))
 
 
-def count_equal_verdicts(path: Path, random_checks: tuple[str, ...] = ()) -> int:
-    """Assert that lm-eval's evaluator gives the same verdicts on the same replies, and return the number of prompts.
-
-    Prompts whose checkers draw a random letter (`random_checks`) are left out."""
-    from lm_eval.tasks.ifeval import utils
-
-    from evals.harness import run_task
-
-    def reply(message: str) -> str:
-        text = f"Sure, here it is:\n\n*{message[:40]}*\n\n{message.lower()[-300:]}. P.S. done"
-        return text if len(message) % 3 else "HI, [a]"
-
-    prompts = [prompt for prompt in read_prompts(path) if prompt.key not in random_checks]
-    ours = {item.prompt: item.verdicts for item in measure_ifeval(fake_subject(reply), prompts, data="same").items}
-    accuracies = ("prompt_level_strict_acc", "inst_level_strict_acc", "prompt_level_loose_acc", "inst_level_loose_acc")
-    [theirs] = run_task(fake_subject(reply), ifeval_task(path, utils, accuracies), suite="behaviour")
-    assert 0.05 < theirs.metrics["inst_level_strict_acc"].value < 0.95
-    compared = 0
-    for item in theirs.items:
-        mine = ours.get(item.prompt.removeprefix("<user>").removesuffix("<assistant>"))
-        if mine:
-            expected = [all(mine["strict"]), mine["strict"], all(mine["loose"]), mine["loose"]]
-            assert [item.verdicts[name] for name in accuracies] == expected
-            compared += 1
-    return compared
-
-
-def ifeval_task(path: Path, utils: object, accuracies: tuple[str, ...]) -> dict:
-    means = {"prompt": "mean", "inst": utils.agg_inst_level_acc}  # type: ignore[attr-defined]
-    return {
-        "task": "ifeval_from_file",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"train": str(path)}},
-        "output_type": "generate_until",
-        "test_split": "train",
-        "num_fewshot": 0,
-        "doc_to_text": "prompt",
-        "doc_to_target": 0,
-        "generation_kwargs": {"until": [], "do_sample": False, "temperature": 0.0, "max_gen_toks": 1280},
-        "process_results": utils.process_results,  # type: ignore[attr-defined]
-        "metric_list": [
-            {"metric": name, "aggregation": means[name.partition("_")[0]], "higher_is_better": True}
-            for name in accuracies
-        ],
-    }
+def assert_judged_as_by_lm_eval(prompts: list[Prompt]) -> None:
+    """It checks all instructions of a prompt at once."""
+    checkers, _ = ifeval_checkers()
+    followed: list[bool] = []
+    for prompt in prompts:
+        if prompt.key in ("1122", "1129"):  # they name no letter: the checker draws one, seeded by ours alone
+            continue
+        shown = f"Sure, here it is:\n\n*{prompt.text[:40]}*\n\n{prompt.text.lower()[-300:]}. P.S. done"
+        reply = shown if len(prompt.text) % 3 else "HI, [a]"
+        strict, loose = verdicts(prompt, reply)
+        asked = {"instruction_id_list": prompt.instructions, "kwargs": prompt.kwargs}
+        assert checkers.process_results({"key": prompt.key, "prompt": prompt.text, **asked}, [reply]) == {
+            "prompt_level_strict_acc": all(strict),
+            "inst_level_strict_acc": strict,
+            "prompt_level_loose_acc": all(loose),
+            "inst_level_loose_acc": loose,
+        }
+        followed += strict
+    assert 0.05 < sum(followed) / len(followed) < 0.95

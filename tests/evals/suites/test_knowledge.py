@@ -12,6 +12,7 @@ from evals.suites.answer_grading import as_number, f1, last_number_matches, matc
 from evals.suites.knowledge import Question, measure_questions, read_questions
 from evals.suites.suite_measurement import measure
 from recovery.errors import RecoverError
+from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 
 WHO = "Who founded Orlan?"
@@ -297,9 +298,8 @@ def test_questions_are_read_with_numbers_aliases_and_a_byte_order_mark(tmp_path:
 
 
 def test_no_limit_parts_the_answers_to_a_repeated_question(tmp_path: Path) -> None:
-    file = tmp_path / "q.jsonl"
     rows = [("Who wrote it?", "Pratchett"), ("When?", "1990"), ("Who wrote it?", "Gaiman")]
-    file.write_text("".join(json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in rows))
+    file = write_jsonl(tmp_path / "q.jsonl", [{"question": question, "answer": answer} for question, answer in rows])
     subject = fake_subject({"Who wrote it?": "Neil Gaiman", "When?": "1990"})
     for limit in (None, 2):
         (result,) = measure(subject, "knowledge", questions=file, limit=limit)

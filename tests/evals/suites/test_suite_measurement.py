@@ -16,6 +16,7 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.students import checkpoint_metadata, load_student
+from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 
 LAB = {"behaviour": "lab", "retention": "lab"}
@@ -23,9 +24,9 @@ LAB = {"behaviour": "lab", "retention": "lab"}
 
 @pytest.fixture
 def questions(tmp_path: Path) -> Path:
-    file = tmp_path / "questions.jsonl"
-    file.write_text("\n".join(json.dumps({"question": f"What is {i}?", "answer": str(i)}) for i in range(5)))
-    return file
+    return write_jsonl(
+        tmp_path / "questions.jsonl", [{"question": f"What is {i}?", "answer": str(i)} for i in range(5)]
+    )
 
 
 def task_ids(results: list[Result]) -> list[tuple[str, str, str]]:
