@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from evals.forgetting import TaskForgetting, recovered_share, shared_score, task_forgetting
 from evals.results import Metric, Result, finite
-from evals.stats.forgetting import TaskForgetting, recovered_share, shared_score, task_forgetting
 from evals.stats.paired_comparison import PairedTest, paired_test
 
 NOT_FORGETTABLE = "knowledge"  # of the new documents, which the clean model never had

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evals.forgetting import recovered_share, task_forgetting
 from evals.results import Item, Metric, Result
-from evals.stats.forgetting import recovered_share, task_forgetting
 from evals.stats.paired_comparison import mcnemar, ratio_interval, share_interval
 from tests.evals import fakes
 
