@@ -134,51 +134,39 @@ class Declaration(Part):
     def _names_exist(self) -> "Declaration":
         seen = [CLEAN, START] if self.start else [CLEAN]
         for name, arm in self.arms.items():
+            who = f"The arm {name}"
             if name in (CLEAN, START) or not name.replace("-", "").isalnum():
                 raise ValueError(f"An arm cannot be called {name!r}. Use letters, digits and hyphens.")
             if arm.command == "distill":
-                _require(arm.student, seen, f"The arm {name}")
-            _require(arm.teacher, [*seen, *NAMED], f"The arm {name}")
+                _require(arm.student, seen, who)
+            _require(arm.teacher, [*seen, *NAMED], who)
             if arm.cycles > 1 and (arm.command != "cycle" or self.data):
-                raise ValueError(
-                    f'The arm {name} has several cycles. That takes command = "cycle" and the lab\'s worlds.'
-                )
+                raise ValueError(f'{who} has several cycles. That takes command = "cycle" and the lab\'s worlds.')
             if arm.command == "midtrain" and (arm.prompts or arm.teacher_context):
-                raise ValueError(f"The arm {name} only mid-trains, so it takes no prompts and no teacher_context.")
+                raise ValueError(f"{who} only mid-trains, so it takes no prompts and no teacher_context.")
             if arm.prompts == QUESTIONS and (self.data or arm.cycles > 1):
-                raise ValueError(
-                    f"The arm {name} asks questions about one of the lab's worlds. Name a JSONL file of your own."
-                )
+                raise ValueError(f"{who} asks questions about one of the lab's worlds. Name a JSONL file of your own.")
             if arm.teacher_context == QUESTIONS:
-                raise ValueError(f"The arm {name} has questions as teacher_context, which say nothing. Name a file.")
+                raise ValueError(f"{who} has questions as teacher_context, which say nothing. Name a file.")
             seen.append(name)
         if self.answer_tokens != sorted(set(self.answer_tokens)):
             raise ValueError(f"The bounds answer_tokens = {self.answer_tokens} do not ascend. Sort them.")
         groups, several = length_groups(self.answer_tokens), [n for n, arm in self.arms.items() if arm.cycles > 1]
         for claim in self.claims:
-            _require(claim.metric, METRICS, f"The claim {claim.text!r}", "metric")
+            who = f"The claim {claim.text!r}"
+            _require(claim.metric, METRICS, who, "metric")
             reference = {"earlier": OWN_CYCLE, "slope": CLEAN}.get(claim.metric)  # which takes no cycles
             if reference and not {claim.of, claim.against} <= {*several, reference}:
-                raise ValueError(f"The claim {claim.text!r} is about several cycles. Name arms that have them.")
-            _require(claim.of, seen, f"The claim {claim.text!r}")
-            _require(
-                claim.against, [*seen, OWN_CYCLE] if claim.metric == "earlier" else seen, f"The claim {claim.text!r}"
-            )
-            if (
-                claim.metric == "knowledge"
-                and CLEAN in (claim.of, claim.against)
-                and self.data
-                and not self.data.questions
-            ):
-                raise ValueError(
-                    f"The claim {claim.text!r} needs questions in the table data, since clean has read no documents."
-                )
+                raise ValueError(f"{who} is about several cycles. Name arms that have them.")
+            _require(claim.of, seen, who)
+            _require(claim.against, [*seen, OWN_CYCLE] if claim.metric == "earlier" else seen, who)
+            is_of_clean = claim.metric == "knowledge" and CLEAN in (claim.of, claim.against)
+            if is_of_clean and self.data and not self.data.questions:
+                raise ValueError(f"{who} needs questions in the table data, since clean has read no documents.")
             if claim.metric != "behaviour" and (claim.items or claim.minus_items):
-                raise ValueError(
-                    f"The claim {claim.text!r} is about groups of prompts, which only behaviour has. Name no items."
-                )
+                raise ValueError(f"{who} is about groups of prompts, which only behaviour has. Name no items.")
             for group in filter(None, (claim.items, claim.minus_items)):
-                _require(group, groups, f"The claim {claim.text!r}", "group of prompts")
+                _require(group, groups, who, "group of prompts")
         for name in self.tune.arms if self.tune else ():
             _require(name, list(self.arms), "The table tune", "arm")
         if self.tune and not self.claimed_measures:

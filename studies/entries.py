@@ -182,8 +182,11 @@ def results_of(study: Study, entries: Iterable[Entry]) -> dict[str, Any]:
         seeds[entry["seed"]][entry["arm"]] = entry
     arms = [_without_items(by_arm[arm]) for by_arm in seeds.values() for arm in study.arms if arm in by_arm]
     planned = len(seeds) * len(study.arms)
-    claims = _decided(study, list(seeds.values())) if len(arms) == planned else []
-    return {"arms": arms, "planned": planned, "claims": claims}
+    claims = study.declared.claims if len(arms) == planned else []
+    hypotheses = [hypothesis_of(claim, list(seeds.values())) for claim in claims]
+    decisions = decide(hypotheses, study.declared.error)
+    decided = [_claim(*one) for one in zip(claims, hypotheses, decisions, strict=True)]
+    return {"arms": arms, "planned": planned, "claims": decided}
 
 
 def hypothesis_of(claim: Claim, seeds: Sequence[Arms]) -> Hypothesis:
@@ -199,13 +202,6 @@ def hypothesis_of(claim: Claim, seeds: Sequence[Arms]) -> Hypothesis:
     against = [_group(_passes(claim.against, claim, arms), claim.items) for arms in seeds]
     room = 1 - fmean(fmean(passed.values()) for passed in against)
     return Hypothesis(differences, claim.direction, claim.margin, room)
-
-
-def _decided(study: Study, seeds: Sequence[Arms]) -> list[dict[str, Any]]:
-    claims = study.declared.claims
-    hypotheses = [hypothesis_of(claim, seeds) for claim in claims]
-    decisions = decide(hypotheses, study.declared.error)
-    return [_claim(*decided) for decided in zip(claims, hypotheses, decisions, strict=True)]
 
 
 def _claim(claim: Claim, hypothesis: Hypothesis, decision: Decision) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from pipelines.storage import write_atomic
 from pipelines.teacher_choice import NAMED
 from pipelines.training.recipe_inputs import check_recipes
 from recovery.errors import RecoverError
-from recovery.lab import Task, instruction_tasks, make_world
+from recovery.lab import instruction_tasks, make_world
 from recovery.lab.worlds import World
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat, parameters_of
@@ -366,9 +366,14 @@ def arm_file(study: Study, name: str | None, seed: int, folder: Path) -> Path | 
 
 
 def _instruction_rows(seed: int) -> Iterator[Mapping[str, object]]:
-    """Without those whose answer repeats the prompt: a teacher may not read the words of what is measured."""
-    tasks = instruction_tasks(FIRST_WORLD + seed, TRAINING_PROMPTS, "train")
-    return (_training_row(task) for task in tasks if "combination:repeat_prompt" not in task.instruction_id_list)
+    """With what every recipe looks for: a reply, its checks, and the same reply for a teacher to read. Without those
+    whose answer repeats the prompt: a teacher may not read the words of what is measured."""
+    for task in instruction_tasks(FIRST_WORLD + seed, TRAINING_PROMPTS, "train"):
+        if "combination:repeat_prompt" not in task.instruction_id_list:
+            asked = zip(task.instruction_id_list, task.kwargs, strict=True)
+            checks = [{"instruction": id, "kwargs": kwargs} for id, kwargs in asked]
+            shown = {"demonstration": task.answer, "solution": task.answer}
+            yield {"prompt": task.prompt, "answer": task.answer, "checks": checks, **shown}
 
 
 def _question_rows(world: World) -> Iterator[Mapping[str, object]]:
@@ -376,13 +381,6 @@ def _question_rows(world: World) -> Iterator[Mapping[str, object]]:
     for fact in world.facts:
         wordings = (fact.question(wording).question for wording in range(len(fact.relation.questions)))
         yield from ({"prompt": wording} for wording in wordings if wording not in of_the_suite)
-
-
-def _training_row(task: Task) -> dict[str, object]:
-    """With what every recipe looks for: a reply, its checks, and the same reply for a teacher to read."""
-    checks = [{"instruction": id, "kwargs": kw} for id, kw in zip(task.instruction_id_list, task.kwargs, strict=True)]
-    shown = {"demonstration": task.answer, "solution": task.answer}
-    return {"prompt": task.prompt, "answer": task.answer, "checks": checks, **shown}
 
 
 def prompts_by_length(study: Study, chat: Chat, folder: Path) -> Path | None:

@@ -105,10 +105,13 @@ def _metrics(items: list[Item]) -> dict[str, Metric]:
         "inst_level_loose_acc": Metric.from_groups(loose),
         "finished": Metric.from_passes([item.verdicts["finished"] for item in items]),
     }
-    kinds = [[name.partition(":")[0] for name in item.verdicts["instructions"]] for item in items]
-    return metrics | metrics_by_kind(
-        "strict", [list(zip(*one, strict=True)) for one in zip(kinds, strict, strict=True)]
-    )
+    return metrics | metrics_by_kind("strict", map(_kinds, items))
+
+
+def _kinds(item: Item) -> list[tuple[str, bool]]:
+    """Its strict verdicts, with the kind of each instruction: the text before the colon (`length_constraints`)."""
+    kinds = [name.partition(":")[0] for name in item.verdicts["instructions"]]
+    return list(zip(kinds, item.verdicts["strict"], strict=True))
 
 
 def metrics_by_kind(name: str, verdicts: Iterable[Sequence[tuple[str, bool]]]) -> dict[str, Metric]:
