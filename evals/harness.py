@@ -47,9 +47,9 @@ LOADING_SECONDS = 1800.0  # enough to download a group of many tasks over a slow
 
 
 def run_task(
-    subject: Subject, task: str | dict[str, Any], *, suite: str, limit: int | None = None, split: Split = "all"
+    subject: Subject, task: str, *, suite: str, limit: int | None = None, split: Split = "all"
 ) -> list[Result]:
-    """Run a task given by its name, the path of its YAML file, or its configuration.
+    """Run a task given by its name or the path of its YAML file.
 
     A group (`mmlu`) gives one result per task."""
     subject, cost = with_cost_meter(subject)
@@ -71,7 +71,7 @@ def run_task(
     count = len(report["samples"])  # the cost of a group is divided equally between its tasks
     task_cost = seconds / count, Tokens(tokens.read // count, tokens.written // count)
     settings = {"limit": limit, "part": split, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
-    data = "local" if isinstance(task, str) and local_folder(task) else "lm-eval"
+    data = "local" if local_folder(task) else "lm-eval"
     return [
         Result(name, suite, data, _metrics(report["results"][name], samples), _items(samples), settings, *task_cost)
         for name, samples in report["samples"].items()
@@ -267,22 +267,22 @@ class HarnessModel(TemplateLM):
         return [replies.get(tuple(context), [])[: len(after)] == after for context, after in pairs]
 
 
-def load_tasks(task: str | dict[str, Any]) -> tuple[TaskManager, list[Any]]:
+def load_tasks(task: str) -> tuple[TaskManager, list[Any]]:
     """Return the task, or all tasks of a group, with their data loaded, without waiting for a network that is silent.
 
     Raise RecoverError if that fails."""
     manager = _manager_for(task)
-    config = task_config(task) if isinstance(task, str) else task
+    config = task_config(task) or task
     with contextlib.nullcontext() if is_hub_offline() or is_hub_reachable() else _cache_only():
-        tasks = run_with_timeout(LOADING_SECONDS, lambda: _try_load(manager, config or task))
+        tasks = run_with_timeout(LOADING_SECONDS, lambda: _try_load(manager, config))
     if tasks is None:
         raise RecoverError(
-            f"The data of the lm-eval task {_task_name(task)} did not load within {LOADING_SECONDS:.0f} s. Try again."
+            f"The data of the lm-eval task {task!r} did not load within {LOADING_SECONDS:.0f} s. Try again."
         )
     if isinstance(tasks, Exception):
         advice = f"Connect to the hub once, or give local files, in {DATA} or in the task's YAML."
         problem = hub_problem(tasks, advice, by_reference=False)
-        raise RecoverError(f"The data of the lm-eval task {_task_name(task)} cannot be loaded {problem}") from tasks
+        raise RecoverError(f"The data of the lm-eval task {task!r} cannot be loaded {problem}") from tasks
     return manager, tasks
 
 
@@ -318,8 +318,8 @@ def _all_tasks() -> TaskManager:
     return TaskManager()
 
 
-def _manager_for(task: str | dict[str, Any]) -> TaskManager:
-    if isinstance(task, dict) or (Path(task).suffix in (".yaml", ".yml") and Path(task).is_file()):
+def _manager_for(task: str) -> TaskManager:
+    if Path(task).suffix in (".yaml", ".yml") and Path(task).is_file():
         return TaskManager(include_defaults=False)
     names = _all_tasks().all_tasks
     if task not in names:
@@ -327,7 +327,3 @@ def _manager_for(task: str | dict[str, Any]) -> TaskManager:
         hint = f"Did you mean {' or '.join(similar)}?" if similar else "List them with `lm-eval ls tasks`."
         raise RecoverError(f"There is no lm-eval task {task!r}. {hint}")
     return _all_tasks()
-
-
-def _task_name(task: str | dict[str, Any]) -> str:
-    return repr(task if isinstance(task, str) else task.get("task", "(unnamed)"))

@@ -1,5 +1,6 @@
 import json
 import random
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +31,9 @@ def rows(tmp_path: Path) -> str:
     return str(write_jsonl(tmp_path / "rows.jsonl", written))
 
 
-def task(rows: str, **config: object) -> dict:
-    return {
+def task(rows: str, **config: object) -> str:
+    """A task file on these rows."""
+    whole = {
         "task": "sums",
         "dataset_path": "json",
         "dataset_kwargs": {"data_files": {"test": rows}},
@@ -40,18 +42,31 @@ def task(rows: str, **config: object) -> dict:
         "doc_to_target": "answer",
         **config,
     }
+    file = Path(rows).with_suffix(".yaml")
+    file.write_text(json.dumps(whole))  # JSON is YAML
+    return str(file)
 
 
-def generation_task(rows: str, **generation: object) -> dict:
+def generation_task(rows: str) -> str:
     return task(
         rows,
         output_type="generate_until",
-        generation_kwargs={"until": ["\n"], "max_gen_toks": 12, **generation},
+        generation_kwargs={"until": ["\n"], "max_gen_toks": 12},
         metric_list=[{"metric": "exact_match"}],
         filter_list=[
             {"name": "all", "filter": [{"function": "take_first"}]},
             {"name": "last", "filter": [{"function": "regex", "regex_pattern": "(\\d)$"}, {"function": "take_first"}]},
         ],
+    )
+
+
+def choice_task(rows: str) -> str:
+    return task(
+        rows,
+        output_type="multiple_choice",
+        doc_to_choice="choices",
+        doc_to_target="{{choices.index(answer)}}",
+        metric_list=[{"metric": "acc"}],
     )
 
 
@@ -74,10 +89,7 @@ def test_multiple_choice_takes_the_likeliest_choice(rows: str) -> None:
     subject = fake_subject(
         "4", likelihood=lambda text: -0.1 if text.rpartition("<assistant>")[2].strip() in likely else -3.0
     )
-    config = task(rows, output_type="multiple_choice", doc_to_choice="choices", metric_list=[{"metric": "acc"}]) | {
-        "doc_to_target": "{{choices.index(answer)}}"
-    }
-    [result] = run_task(subject, config, suite="retention")
+    [result] = run_task(subject, choice_task(rows), suite="retention")
     assert result.metrics["acc"].value == pytest.approx(2 / 3)
     assert [item.answer.strip() for item in result.items] == ["4", "6", "9"]
     assert result.metrics["acc"].ci95[0] > 0
@@ -151,13 +163,6 @@ def test_an_unknown_task_is_reported_with_similar_names(monkeypatch: pytest.Monk
         run_task(fake_subject("4"), "xyz", suite="retention")
 
 
-def test_a_task_from_the_users_own_file(rows: str, tmp_path: Path) -> None:
-    file = tmp_path / "sums.yaml"
-    file.write_text(json.dumps(generation_task(rows)))  # JSON is YAML
-    [result] = run_task(fake_subject("4"), str(file), suite="behaviour")
-    assert result.metrics["exact_match,all"].value == pytest.approx(1 / 3)
-
-
 def test_the_splits_of_a_tasks_documents_are_disjoint_and_complete(tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "many.jsonl", [{"question": f"{i}+0?", "answer": str(i)} for i in range(40)])
     splits = {}
@@ -180,14 +185,13 @@ def test_missing_data_is_an_error(tmp_path: Path) -> None:
         run_task(fake_subject("4"), str(tmp_path / "broken.yaml"), suite="retention")
 
 
-def test_an_unreachable_hub_fails_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_fails_quickly(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    on_the_hub = task(rows, dataset_path="nobody/nothing", dataset_kwargs={})
     start = time.perf_counter()
     with pytest.raises(RecoverError, match="cannot be loaded"):
-        run_task(
-            fake_subject("4"), task("") | {"dataset_path": "nobody/nothing", "dataset_kwargs": {}}, suite="retention"
-        )
+        run_task(fake_subject("4"), on_the_hub, suite="retention")
     assert time.perf_counter() - start < 15  # by default the hub's client retries for half a minute
 
 
@@ -204,14 +208,14 @@ LOCAL_FILES = "Connect to the hub once, or give local files, in RECOVER_BENCHMAR
     ],
 )
 def test_the_advice_for_data_that_cannot_be_loaded_fits_a_task(
-    error: str, sentences: str, monkeypatch: pytest.MonkeyPatch
+    error: str, sentences: str, rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     raised = type(error, (Exception,), {})("the text")
     monkeypatch.setattr(harness, "is_hub_offline", lambda: True)
     monkeypatch.setattr(harness, "_try_load", lambda manager, task: raised)
     with pytest.raises(RecoverError) as refused:
-        harness.load_tasks({"task": "mine"})
-    assert str(refused.value).startswith("The data of the lm-eval task 'mine' cannot be loaded (")
+        harness.load_tasks(task(rows))
+    assert re.match(r"The data of the lm-eval task '.*rows\.yaml' cannot be loaded \(", str(refused.value))
     assert str(refused.value).endswith(sentences)
 
 
@@ -276,6 +280,5 @@ def test_the_likelihoods_of_long_texts_are_the_same(pair: tuple) -> None:
 def test_likelihoods_that_are_no_numbers_choose_nothing(rows: str) -> None:
     subject = fake_subject({})
     subject.engine.continuation_logprobs = lambda contexts, after: [[float("nan")] for _ in after]
-    config = task(rows, output_type="multiple_choice", doc_to_choice="choices", metric_list=[{"metric": "acc"}])
     with pytest.raises(RecoverError, match="no numbers"):
-        run_task(subject, config, suite="retention")
+        run_task(subject, choice_task(rows), suite="retention")
