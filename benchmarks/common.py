@@ -46,14 +46,14 @@ def model_folder(model: str | None, shape: str | None) -> str:
     return str(folder)
 
 
-def perturbed(folder: str, device: str, scale: float = 0.1) -> Student:
+def perturbed(folder: str, device: str) -> Student:
     """A copy that differs from the original: noise of a tenth of its standard deviation is added to each matrix."""
     student = load_student(folder, device=device)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in student.model.parameters():
             if weight.ndim == 2:
-                weight += scale * float(weight.std()) * torch.randn(weight.shape, generator=generator).to(weight.device)
+                weight += 0.1 * float(weight.std()) * torch.randn(weight.shape, generator=generator).to(weight.device)
     return student
 
 

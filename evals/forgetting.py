@@ -15,8 +15,6 @@ from recovery.errors import RecoverError
 class TaskForgetting:
     """One task's scores before and after, on the items that both results contain."""
 
-    task: str
-    suite: str
     before: float
     after: float
     flips: PairedTest  # the items lost and gained, with McNemar's test
@@ -33,7 +31,7 @@ class TaskForgetting:
 
 def task_forgetting(before: Result, after: Result) -> TaskForgetting:
     flips = paired_test(before.passed_by_key(), after.passed_by_key())
-    return TaskForgetting(before.task, before.suite, shared_score(before, after), shared_score(after, before), flips)
+    return TaskForgetting(shared_score(before, after), shared_score(after, before), flips)
 
 
 def recovered_share(clean: Result, damaged: Result, recovered: Result) -> Metric:

@@ -183,13 +183,10 @@ def main_result(results: Iterable[Result], suite: str) -> Result | None:
     return next((result for result in in_suite if result.task == task), in_suite[0] if in_suite else None)
 
 
-def paired_results(
-    before: Iterable[Result], after: Iterable[Result], suite: str | None = None
-) -> list[tuple[Result, Result]]:
-    """The results that both have, of all suites or of one, in the order of `before`."""
+def paired_results(before: Iterable[Result], after: Iterable[Result], suite: str) -> list[tuple[Result, Result]]:
+    """The results of a suite that both have, in the order of `before`."""
     later = {result.id: result for result in after}
-    pairs = [(result, later.get(result.id)) for result in before]
-    return [(first, second) for first, second in pairs if second is not None and suite in (None, first.suite)]
+    return [(result, later[result.id]) for result in before if result.suite == suite and result.id in later]
 
 
 def pooled_passes(results: Iterable[Result]) -> dict[str, bool]:

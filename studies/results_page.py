@@ -17,8 +17,8 @@ WIDTH = 120
 NONE = "No study has run to its verdict yet."
 
 
-def main(page: Path = PAGE, folder: Path = SHIPPED_RESULTS) -> None:
-    page.write_text(with_results(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
+def main() -> None:
+    PAGE.write_text(with_results(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def with_results(page: str, folder: Path = SHIPPED_RESULTS) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import linear_regression
@@ -192,7 +192,7 @@ class SeedProject:
     files: ArmFiles
     seed: int
     base: str
-    tuned: Tuned = field(default_factory=dict)
+    tuned: Tuned
 
     @property
     def study(self) -> Study:

@@ -10,7 +10,7 @@ Ratios without a closed formula have bootstrap intervals.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -85,9 +85,9 @@ class PairedTest:
     low: float  # one-sided bounds of the difference
     high: float
     differ: float  # share of the items that only one of the two passes
-    confidence: float = 0.95  # of each bound
-    lost: list[str] = field(default_factory=list)  # keys that passed before and fail after
-    gained: list[str] = field(default_factory=list)
+    confidence: float  # of each bound
+    lost: list[str]  # keys that passed before and fail after
+    gained: list[str]
 
     @property
     def p_value(self) -> float:

@@ -23,7 +23,7 @@ def measure_suite(
     limit: int | None,
     secondary_limit: int | None,
     split: Split,
-    blocks: Blocks | None = None,
+    blocks: Blocks | None,
 ) -> list[Result]:
     """Measure a suite; `knowledge` is that of the base's own world, if there are no questions on other documents."""
     if suite == "behaviour":
@@ -54,13 +54,13 @@ def instruction_prompts(limit: int | None = None, split: Split = "all", *, natur
     return [parse_prompt((f"Lab task {task.key}", asdict(task))) for task in selected]
 
 
-def measure_refusals(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
+def measure_refusals(subject: Subject, limit: int | None, split: Split = "all") -> Result:
     limit = limit or 50
     pool = lab.refusals(SEED, oversampled_count(limit, split), "heldout")
     return _measure(subject, "refusals", "behaviour", _select(pool, split, limit))
 
 
-def measure_arithmetic(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
+def measure_arithmetic(subject: Subject, limit: int | None, split: Split = "all") -> Result:
     limit = limit or RETENTION_ITEMS
     questions = _select(lab.arithmetic(SEED, oversampled_count(limit, split), "heldout"), split, limit)
     return _measure(
@@ -68,7 +68,7 @@ def measure_arithmetic(subject: Subject, limit: int | None = None, split: Split 
     )
 
 
-def measure_own_world(subject: Subject, limit: int | None = None, split: Split = "all") -> Result:
+def measure_own_world(subject: Subject, limit: int | None, split: Split = "all") -> Result:
     """Measure facts that the base was trained on: old knowledge that new knowledge should not displace."""
     pool = lab.own_world().questions()
     limit = limit or RETENTION_ITEMS
@@ -76,7 +76,7 @@ def measure_own_world(subject: Subject, limit: int | None = None, split: Split =
     return _measure(subject, "own_world", "retention", _select(shuffled, split, limit))
 
 
-def count_retention_items(limit: int | None = None) -> int:
+def count_retention_items(limit: int | None) -> int:
     limit = limit or RETENTION_ITEMS
     return limit + min(limit, len(lab.own_world().questions()))
 

@@ -108,11 +108,7 @@ def main_prompt_task(suites: Mapping[str, str]) -> str | None:
 
 
 def count_prompts(
-    suites: Mapping[str, str],
-    ifeval_data: str | Path | None = None,
-    limit: int | None = None,
-    split: Split = "all",
-    public: bool | None = None,
+    suites: Mapping[str, str], ifeval_data: str | Path | None, limit: int | None, split: Split, public: bool | None
 ) -> int | None:
     """How many prompts `measure` would ask for the task that the gate judges; None for a task of lm-eval."""
     task = None if ifeval_data else main_prompt_task(suites)
@@ -131,7 +127,7 @@ def count_prompts(
 
 
 def count_retention_items(
-    suites: Mapping[str, str], limit: int | None = None, secondary_limit: int | None = None, split: Split = "all"
+    suites: Mapping[str, str], limit: int | None, secondary_limit: int | None, split: Split
 ) -> int | None:
     """How many items of retention `measure` would ask, where a task of lm-eval has as many as its limit allows; None
     without a limit if there is such a task."""
