@@ -2,6 +2,8 @@
 
 from studies.declaration import Study, parse_declaration
 
+OF_DAMAGED = 'of = "opd"\nagainst = "damaged"'  # of the first claim
+
 DECLARATION = """
 title = "Distillation restores instruction following"
 source = "A paper, 2025"
@@ -59,3 +61,8 @@ world = "cycle"
 def study(old: str = "", new: str = "", size: str = "quick") -> Study:
     assert old in DECLARATION
     return Study("small", size, parse_declaration(DECLARATION.replace(old, new), "small"))
+
+
+def about(metric: str) -> Study:
+    """Its first claim is about another metric."""
+    return study(f'metric = "behaviour"\n{OF_DAMAGED}', f'metric = "{metric}"\n{OF_DAMAGED}')

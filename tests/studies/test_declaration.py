@@ -11,7 +11,7 @@ from studies.declaration import (
     parse_declaration,
 )
 from studies.entries import SHIPPED_RESULTS
-from tests.studies.declarations import DECLARATION, study
+from tests.studies.declarations import DECLARATION, OF_DAMAGED, study
 
 
 def test_an_arm_has_the_settings_of_all_arms_of_the_size_and_its_own() -> None:
@@ -82,7 +82,6 @@ def test_the_hash_does_not_depend_on_the_folder_of_the_command_or_on_hidden_file
 
 
 CLAIMS = DECLARATION[DECLARATION.index("[[claims]]") : DECLARATION.index("[sizes.quick]")]
-OF_DAMAGED = 'of = "opd"\nagainst = "damaged"'
 WRONG = [  # a part of the declaration, what replaces it, and a part of the sentence
     ('title = "Distillation restores instruction following"\n', "", "title is missing. Add it."),
     ("[start]", "[start", "is not valid TOML"),

@@ -13,7 +13,7 @@ from pipelines.cli.study import _claim_lines
 from recovery.errors import RecoverError
 from studies.declaration import Study
 from studies.entries import ArmFiles, Entry, decode, encode, outcomes, passes, results_of
-from tests.studies.declarations import study
+from tests.studies.declarations import about, study
 from tests.studies.planted import ITEMS, planted_entries, planted_entry
 
 PLANTED = {"clean": 0.90, "damaged": 0.50, "opd": 0.85, "off-policy": 0.85, "answers": 0.7}
@@ -21,7 +21,7 @@ ONE = study()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=20,
+    max_leaves=5,
 )
 
 
@@ -141,8 +141,7 @@ def of(keys: list[str], passed: list[bool] | None = None) -> Result:
 
 
 def test_a_value_that_is_no_number_is_null_in_the_claims() -> None:
-    claim = 'metric = "behaviour"\nof = "opd"\nagainst = "damaged"'
-    diverging = study(claim, claim.replace("behaviour", "token_entropy"))
+    diverging = about("token_entropy")
     entries = planted_entries(diverging, PLANTED)
     next(entry for entry in entries if (entry["seed"], entry["arm"]) == (2, "opd"))["values"]["token_entropy"] = (
         math.nan

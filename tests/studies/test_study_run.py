@@ -19,7 +19,7 @@ from pipelines.synthetic.prompts import parse_prompt
 from recovery.errors import RecoverError
 from studies.declaration import Study, load_study, read_declaration, shipped
 from studies.study_run import StudyRun, arm_file, documents
-from tests.studies.declarations import study
+from tests.studies.declarations import about, study
 from tests.studies.planted import Outcome, planted_entries
 
 PLANTED: Outcome = {"clean": 0.90, "damaged": 0.50, "opd": 0.85, "off-policy": 0.85, "answers": 0.7}
@@ -68,18 +68,14 @@ def test_a_seed_that_another_process_works_on_is_left_to_it(
 
 
 def test_a_metric_without_items_has_an_interval_over_the_seeds(simulate: Callable[..., StudyRow]) -> None:
-    cheaper = study(
-        'metric = "behaviour"\nof = "opd"\nagainst = "damaged"', 'metric = "pflops"\nof = "opd"\nagainst = "damaged"'
-    )
-    claim = simulate(PLANTED, cheaper).claims[0]
+    claim = simulate(PLANTED, about("pflops")).claims[0]
     assert claim["estimate"] == pytest.approx(0.0)
     assert claim["verdict"] == "refuted", "no difference at all"
     assert not claim["seeds_alone"], "no prompts were chosen for it"
 
 
 def test_a_claim_whose_interval_leaves_the_choice_of_prompts_out_says_so(simulate: Callable[..., StudyRow]) -> None:
-    of_behaviour = 'metric = "behaviour"\nof = "opd"\nagainst = "damaged"'
-    row = simulate(PLANTED, study(of_behaviour, of_behaviour.replace("behaviour", "token_entropy")))
+    row = simulate(PLANTED, about("token_entropy"))
     first, second = row.claims
     assert (first["seeds_alone"], second["seeds_alone"]) == (True, False)
     assert "[+0.000, +0.000] over seeds alone" in _claim_lines(first)[1]
@@ -88,11 +84,8 @@ def test_a_claim_whose_interval_leaves_the_choice_of_prompts_out_says_so(simulat
 
 
 def test_a_metric_that_an_arm_lacks_is_an_error(simulate: Callable[..., StudyRow]) -> None:
-    lacking = study(
-        'metric = "behaviour"\nof = "opd"\nagainst = "off', 'metric = "distinct"\nof = "opd"\nagainst = "off'
-    )
     with pytest.raises(RecoverError, match="has no distinct"):
-        simulate(PLANTED, lacking)
+        simulate(PLANTED, about("distinct"))
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -107,13 +100,13 @@ def test_every_shipped_study_can_run_in_every_size(name: str, tmp_path: Path) ->
 
 
 def test_a_variable_that_would_change_an_arm_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = study('recipe = "opd"', 'recipe = "opd"')
+    small = StudyRun(study(), Project.open(tmp_path))
     monkeypatch.setenv("RECOVER_TOKENS_AT_ONCE", "4096")
-    StudyRun(small, Project.open(tmp_path)).check()
+    small.check()
     monkeypatch.setenv("RECOVER_DISTILL__LEARNING_RATE", "1e-5")
     monkeypatch.setenv("RECOVER_KEEP_DOCUMENTS", "false")
     with pytest.raises(RecoverError, match="Unset RECOVER_DISTILL__LEARNING_RATE, RECOVER_KEEP_DOCUMENTS"):
-        StudyRun(small, Project.open(tmp_path)).check()
+        small.check()
 
 
 @pytest.mark.parametrize(
@@ -196,12 +189,12 @@ def test_every_instruction_has_a_right_answer_that_passes_its_checks(tmp_path: P
     assert not all(parse_prompt(("here", row)).check("No.") for row in rows[:50])  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_teacher_may_read_the_right_answers_of_instructions(tmp_path: Path, seed: int) -> None:
-    rows = [json.loads(line) for line in arm_file(study(), "instructions", seed, tmp_path).read_text().splitlines()]
+def test_a_teacher_may_read_the_right_answers_of_instructions(tmp_path: Path) -> None:
     measured = [prompt.text for natural in (False, True) for prompt in instruction_prompts(natural=natural)]
-    assert not remove_contaminated([row["demonstration"] for row in rows], measured).contaminated
-    assert len(rows) > 2000
+    files = [arm_file(study(), "instructions", seed, tmp_path / str(seed)) for seed in (1, 2, 3)]
+    shown = [[json.loads(line)["demonstration"] for line in file.read_text().splitlines()] for file in files]
+    assert not remove_contaminated([answer for answers in shown for answer in answers], measured).contaminated
+    assert all(len(answers) > 2000 for answers in shown)
 
 
 def test_the_questions_for_training_ask_for_the_same_facts_in_other_words(tmp_path: Path) -> None:
