@@ -1,4 +1,8 @@
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +23,21 @@ def test_an_unreachable_hub_gives_none_quickly(monkeypatch: pytest.MonkeyPatch) 
     started = time.perf_counter()
     assert downloads.public_ifeval() is None
     assert time.perf_counter() - started < 3
+
+
+WITHOUT_SOCKETS = """
+import socket
+def fail(*args, **kwargs):
+    raise OSError("no network here")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = fail
+from evals.downloads import ifeval_checkers, public_ifeval
+print(public_ifeval(), ifeval_checkers()[1])
+"""
+
+
+def test_without_a_network_and_with_empty_caches_there_are_replacements(tmp_path: Path) -> None:
+    empty_caches = {name: str(tmp_path) for name in ("HOME", "HF_HOME", "NLTK_DATA", "XDG_CACHE_HOME")}
+    inherited = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_DATASETS_CACHE")}
+    command = [sys.executable, "-c", WITHOUT_SOCKETS]
+    process = subprocess.run(command, env=inherited | empty_caches, capture_output=True, text=True, timeout=300)
+    assert process.stdout == "None plain\n", process.stderr[-3000:]
