@@ -6,7 +6,7 @@ For every model: the scores with their intervals, and how each item ended. Besid
 with their seconds and the curves of their training, the code and the machine.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -116,14 +116,11 @@ def _largest(
 
 
 def _by_suite(results: Results) -> dict[str, Any]:
-    suites: dict[str, list[Result]] = {}
-    for (suite, _), result in results.items():
-        suites.setdefault(suite, []).append(result)
-    return {suite: _as_json(results) for suite, results in suites.items()}
+    suites = dict.fromkeys(suite for suite, _ in results)
+    return {suite: _as_json([results[task] for task in results if task[0] == suite]) for suite in suites}
 
 
-def _as_json(results: Iterable[Result]) -> dict[str, Any]:
-    results = list(results)
+def _as_json(results: Sequence[Result]) -> dict[str, Any]:
     scores = {
         result.task: {
             name: {"value": metric.value, "n": metric.n, "ci95": list(metric.ci95)}

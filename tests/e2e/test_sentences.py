@@ -33,6 +33,7 @@ def test_a_repair_without_a_base_uses_the_teacher_as_its_base(tmp_path: Path) ->
         (["distill", "--student", "run:1"], 1, "There is no run:1"),
         (["distill", "--student", str(BASE), "--teacher", "cycle:9"], 1, "There is no cycle:9"),
         (["eval", "--suite", "style"], 2, "is not one of"),
+        (["doctor", "--base", str(BASE)], 2, "--base belongs to --model"),
         (["distill", "--student", "base", "--prompts", "./none"], 1, "Cannot read none"),
         (["distill", "--student", "base", "--recipe", "magic"], 1, "Distillation has no recipe 'magic'"),
         (["midtrain", "--docs", "."], 1, "no readable document"),

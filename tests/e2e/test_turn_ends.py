@@ -86,9 +86,3 @@ def test_an_end_that_was_unlearned_is_taught_before_anything_else(
     assert before["ending"] < enough
     assert (after["move"], after["steps"]) == ("ends", 24)
     assert after["ending"] > enough
-
-
-def test_a_base_without_a_model_is_refused(tmp_path: Path) -> None:
-    refused = recover(tmp_path, "doctor", "--base", BASE, as_json=False)
-    assert refused.exit_code == 2
-    assert "--base belongs to --model" in refused.stderr
