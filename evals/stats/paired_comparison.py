@@ -147,8 +147,6 @@ def paired_test(before: Passes, after: Passes, confidence: float = 0.95) -> Pair
 
 def ratio_interval(parts: Sequence[float], wholes: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of Σ parts / Σ wholes, drawing (part, whole) pairs, such as prompts with their instructions."""
-    if len(parts) == 0:
-        raise RecoverError("There is nothing to measure: the data has no items. Give data with at least one.")
     p, w = np.asarray(parts, float), np.asarray(wholes, float)
     counts = _draw_counts(len(p))
     low, high = np.quantile((counts @ p) / np.maximum(counts @ w, 1e-300), [0.025, 0.975])
