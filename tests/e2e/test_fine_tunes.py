@@ -52,7 +52,7 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
 
 @pytest.mark.release
 def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damaged: Path) -> None:
-    settings = [*SMALL_DISTILLATION, *set_options("distill.steps=12", "gate.behaviour_margin=0.001")]  # none passes
+    settings = [*SMALL_DISTILLATION, *set_options("distill.steps=12", "gate.behaviour_margin=0.001")]  # no move passes
     code, output = interrupt_at("  step 2/12", tmp_path, "repair", damaged, "--limit", 6, *settings)
     message = "Error: Interrupted. Go on from the last saved state with `recover resume`."
     assert (code, output.splitlines()[-1]) == (130, message)
