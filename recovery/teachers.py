@@ -73,12 +73,8 @@ class TeacherLogprobs:
 
     def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
         """Return the likeliest tokens [positions, count] and their log-probs, likeliest first."""
-        return likeliest(self.logprobs(part), count)
-
-
-def likeliest(logprobs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    top = logprobs.topk(min(count, logprobs.shape[-1]))
-    return top.indices, top.values
+        top = self.logprobs(part).topk(count)
+        return top.indices, top.values
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,8 @@ class AdapterTeacher(AsLargeAsStudent):
             )
         with adapters.preserve_adapter_state(student.model), adapters.loading(reference, base):
             adapters.load_beside(student.model, reference, self._name, trainable=False)
-        adapters.check_head_unchanged(student.model, reference)
+        if adapters.changes_head(student.model):
+            raise adapters.head_changed(reference)
         disable_dropout(student.model)
 
     @torch.no_grad()

@@ -21,9 +21,9 @@ from pipelines.project.locations import EXPORT
 from pipelines.project.project import Project
 from pipelines.storage import RemoteFolder
 from recovery.errors import RecoverError
-from recovery.models.adapters import base_of, same_model
+from recovery.models.adapters import base_of, name_and_revision, same_model
 from recovery.models.interpolation import merge
-from recovery.models.students import checkpoint_metadata, has_no_files, load_student, name_and_revision, save_student
+from recovery.models.students import checkpoint_metadata, has_no_files, load_student, save_student
 
 
 def export_checkpoint(project: Project, checkpoint: Checkpoint, to: Path | str, *, adapter: bool) -> str:

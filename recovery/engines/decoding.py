@@ -16,11 +16,6 @@ from transformers.masking_utils import sdpa_mask
 from recovery.errors import RecoverError
 
 
-def has_full_attention_only(cache: DynamicCache) -> bool:
-    """Return whether every layer stores keys and values of every token (no sliding windows, no recurrent states)."""
-    return all(type(layer) is DynamicLayer for layer in cache.layers)
-
-
 def bytes_per_token(cache: DynamicCache) -> int:
     """Return the bytes of one row's keys and values per token. A sliding-window layer counts like a full one."""
     states = [getattr(layer, kind, None) for layer in cache.layers for kind in ("keys", "values")]

@@ -13,8 +13,9 @@ from transformers.pytorch_utils import Conv1D
 from recovery.engines.servers import KEY, TIMEOUT, Refused, Server
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
+from recovery.models.adapters import name_and_revision
 from recovery.models.chat_template import Chat, prints_date
-from recovery.models.students import Student, model_without_weights, name_and_revision
+from recovery.models.students import Student, model_without_weights
 
 PROBE = (
     "The first railway of the valley was opened in 1871. It ran from the harbour to the mines, and carried 40 tons of "

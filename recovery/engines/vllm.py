@@ -22,7 +22,7 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
 from recovery.hardware import has_bfloat16
 from recovery.models import adapters
-from recovery.models.students import Student, name_and_revision
+from recovery.models.students import Student
 from recovery.progress import track
 
 MIN_GPU_SHARE, CACHE_SHARE = 0.35, 0.15  # of the GPU's memory
@@ -175,7 +175,7 @@ class VllmEngine:
                 "vLLM computes wrong log-probs if an adapter changes the output head. Merge the adapter into full "
                 "weights, or use the transformers engine."
             )
-        name, revision = name_and_revision(self._base or "")
+        name, revision = adapters.name_and_revision(self._base or "")
         max_rank = next(rank for rank in supported if rank >= self._rank)
         # If the layers are not named, vLLM puts an (empty) adapter on the head too, which breaks prompt log-probs.
         lora = {"enable_lora": True, "max_loras": 1, "max_lora_rank": max_rank, "lora_target_modules": layers}

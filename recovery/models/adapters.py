@@ -1,7 +1,6 @@
 """Low-rank adapters on a frozen base: new ones, loaded ones, and where their base is."""
 
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,7 +64,8 @@ def load(causal: Any, base: str, folder: str, *, trainable: bool) -> Any:
         model = PeftModel.from_pretrained(causal, folder, LOADED, is_trainable=trainable, use_safetensors=True)
         if model.peft_config[LOADED].peft_type == "LORA":  # once more: it tells what from_pretrained does not
             load_beside(model, folder, LOADED, trainable=trainable)
-    check_head_unchanged(model, folder)
+    if changes_head(model):
+        raise head_changed(folder)
     return _record_base(base, model)
 
 
@@ -126,22 +126,18 @@ def check_weights(folder: str | Path) -> None:
             "with peft's save_pretrained."
         )
     config = read_json(Path(folder) / "adapter_config.json")
-    if config.get("peft_type") == "POLY":
-        raise _not_supported(folder, "Poly")
-    if kind := next((kind for field, kind in UNSUPPORTED.items() if config.get(field) is not None), ""):
-        raise _not_supported(folder, kind)
+    kinds = ["Poly"] if config.get("peft_type") == "POLY" else []
+    kinds += [kind for field, kind in UNSUPPORTED.items() if config.get(field) is not None]
+    if kinds:
+        raise RecoverError(
+            f"The adapter in {folder} uses {kinds[0]}, which is not supported. Name a plain LoRA adapter, or a model "
+            "of full weights."
+        )
     if how := changed_base(SimpleNamespace(**config)):
         raise RecoverError(
             f"The adapter in {folder} was begun with {how}, which changes the weights below it, so switching it off "
             "would not restore its base. Merge it into its base with peft's merge_and_unload, and use the merged model."
         )
-
-
-def _not_supported(folder: str | Path, kind: str) -> RecoverError:
-    return RecoverError(
-        f"The adapter in {folder} uses {kind}, which is not supported. Name a plain LoRA adapter, or a model of full "
-        "weights."
-    )
 
 
 def rank(model: Any) -> int:
@@ -157,7 +153,7 @@ def saved_rank(folder: str) -> int:
 
 
 @contextmanager
-def noise(model: Any, size: float = 0.5) -> Iterator[None]:
+def noise(model: Any) -> Iterator[None]:
     """Add random numbers to the factor of the adapter that is zero at first, and restore it on exit."""
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(0)
@@ -165,7 +161,7 @@ def noise(model: Any, size: float = 0.5) -> Iterator[None]:
         saved = [factor.clone() for factor in factors]
         try:
             for factor in factors:
-                factor += size * torch.randn_like(factor)
+                factor += 0.5 * torch.randn_like(factor)
             yield
         finally:
             for factor, before in zip(factors, saved, strict=True):
@@ -181,11 +177,6 @@ def save(model: Any, folder: Path) -> None:
     """Write the adapter in peft's layout."""
     # Without save_embedding_layers=False, peft asks the hub about the base at every save.
     model.save_pretrained(folder, safe_serialization=True, selected_adapters=[LOADED], save_embedding_layers=False)
-
-
-def base_location(base: str, folder: Path) -> dict[str, str]:
-    """Return entries for recover.json: the base, and its relative path in case both folders are moved together."""
-    return {"base": base, "base_from_here": os.path.relpath(base, folder)} if Path(base).is_dir() else {"base": base}
 
 
 def base_of(reference: str) -> str | None:
@@ -224,6 +215,14 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise RecoverError(f"The file {file} must hold a JSON object. Fix or delete it.")
     return values
+
+
+def name_and_revision(reference: str) -> tuple[str, str | None]:
+    """A folder, or the parts of a hub id such as `Qwen/Qwen3-8B@main`."""
+    if Path(reference).is_dir():
+        return reference, None
+    name, _, revision = reference.partition("@")
+    return name, revision or None
 
 
 def with_revision(base: str, revision: str | None) -> str:
@@ -269,16 +268,11 @@ def check_plain_lora(model: Any) -> None:
 
 
 def changes_head(model: Any) -> bool:
+    """Whether an adapter changes the output head: logits are computed from the head's own weight only."""
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import TrainableTokensWrapper
 
     return isinstance(model.get_base_model().get_output_embeddings(), BaseTunerLayer | TrainableTokensWrapper)
-
-
-def check_head_unchanged(model: Any, folder: str) -> None:
-    """Raise if an adapter changes the output head: logits are computed from the head's own weight only."""
-    if changes_head(model):
-        raise head_changed(folder)
 
 
 def head_changed(folder: str) -> RecoverError:

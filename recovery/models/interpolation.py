@@ -84,7 +84,7 @@ def _adapter_scales(student: Student, clean: str) -> list[tuple[Any, Tensor]]:
     factors = [
         parameter
         for name, parameter in student.model.named_parameters()
-        if ".lora_B." in name and any(f".lora_B.{adapter}." in name for adapter in student.model.active_adapters)
+        if any(f".lora_B.{adapter}." in name for adapter in student.model.active_adapters)
     ]
     return [(factor, torch.zeros_like(factor, device="cpu")) for factor in factors]
 

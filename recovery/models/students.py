@@ -4,6 +4,7 @@ The checks and fixes at the end make models of different families trainable: dro
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +21,13 @@ from recovery.errors import RecoverError, cannot_load, first_line
 from recovery.files import THEN_RESUME, stored
 from recovery.hardware import keep_freed_memory
 from recovery.models import adapters
-from recovery.models.adapters import Adapter
+from recovery.models.adapters import Adapter, name_and_revision
 from recovery.models.chat_template import Chat
 from recovery.models.transformers_4 import add_fields_of_transformers_4
+from recovery.models.weight_files import INDEX, SINGLE, shards_of
 from recovery.samples import Batch, Sample
 
 FORMAT = 1
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 PARTIAL = ".partial"  # of what is being written
 HEAD_CHECK_TOKENS = 8
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
@@ -110,25 +111,31 @@ def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor |
     context that a teacher is shown for every prompt; without a gradient.
 
     None for a model whose layers do not all keep the keys and values of every token, or that keeps none in training."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer
+    from transformers.cache_utils import DynamicCache
 
     start = DynamicCache(config=decoder.config)
     decoder(input_ids=tokens[:1, :shared], past_key_values=start, use_cache=True)
-    if start.get_seq_length() != shared or any(type(layer) is not DynamicLayer for layer in start.layers):
+    if start.get_seq_length() != shared or not has_full_attention_only(start):
         return None
-    cache = DynamicCache()
-    for i, layer in enumerate(start.layers):
-        keys, values = (states.expand(len(tokens), -1, -1, -1) for states in (layer.keys, layer.values))
-        cache.update(keys, values, i)
+    cache = repeated(start, len(tokens))
     return decoder(input_ids=tokens[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
 
 
-def name_and_revision(reference: str) -> tuple[str, str | None]:
-    """A folder, or the parts of a hub id such as `Qwen/Qwen3-8B@main`."""
-    if Path(reference).is_dir():
-        return reference, None
-    name, _, revision = reference.partition("@")
-    return name, revision or None
+def has_full_attention_only(cache: Any) -> bool:
+    """Return whether every layer stores keys and values of every token (no sliding windows, no recurrent states)."""
+    from transformers.cache_utils import DynamicLayer
+
+    return all(type(layer) is DynamicLayer for layer in cache.layers)
+
+
+def repeated(cache: Any, rows: int) -> Any:
+    """Return a cache with the one row of another as each of its rows."""
+    from transformers.cache_utils import DynamicCache
+
+    copies = DynamicCache()
+    for i, layer in enumerate(cache.layers):
+        copies.update(layer.keys.expand(rows, -1, -1, -1), layer.values.expand(rows, -1, -1, -1), i)
+    return copies
 
 
 def hub_commit(reference: str) -> str | None:
@@ -300,20 +307,6 @@ def load_causal(reference: str, dtype: torch.dtype | str) -> Any:
     return causal
 
 
-def shards_of(index: Path) -> dict[str, str]:
-    """The name of the file of every tensor."""
-    try:
-        shards: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
-        if set(map(type, shards.values())) == {str}:
-            return shards
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise RecoverError(
-        f"The file {index} does not say which file holds which weights (its weight_map is missing or broken). Copy or "
-        "download it again, or save the model again with transformers' save_pretrained."
-    )
-
-
 def refuse_quantised(reference: str) -> None:
     quantisation = getattr(config_of(reference), "quantization_config", None)
     if quantisation and (below := adapters.base_of(reference)):
@@ -406,7 +399,9 @@ def save_student(
     with stored(partial, folder, advice):
         if student.adapter_base:
             adapters.save(student.model, partial)
-            metadata |= {"kind": "adapter", **adapters.base_location(student.adapter_base, folder)}
+            metadata |= {"kind": "adapter", "base": student.adapter_base}
+            if Path(student.adapter_base).is_dir():  # both folders may be moved together
+                metadata["base_from_here"] = os.path.relpath(student.adapter_base, folder)
             if student.causal.generation_config is not None:
                 student.causal.generation_config.save_pretrained(partial)
         else:

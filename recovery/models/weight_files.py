@@ -1,5 +1,6 @@
 """The tensors in the files of a model, which are read without loading it."""
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -10,9 +11,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from recovery.errors import RecoverError
-from recovery.models.adapters import same_model
-from recovery.models.students import INDEX, SINGLE, name_and_revision, shards_of
+from recovery.models.adapters import name_and_revision, same_model
 
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 HEAD, EMBEDDINGS = "lm_head.weight", ("embed_tokens.weight", "wte.weight")
 BUFFER = "inv_freq"
 NOT_STORED = (HEAD, BUFFER)  # ends of names that files may have or not
@@ -62,6 +63,20 @@ def tensor_files(reference: str) -> dict[str, Path]:
     return dict.fromkeys(tensor_names(single), single)
 
 
+def shards_of(index: Path) -> dict[str, str]:
+    """The name of the file of every tensor."""
+    try:
+        shards: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+        if set(map(type, shards.values())) == {str}:
+            return shards
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise RecoverError(
+        f"The file {index} does not say which file holds which weights (its weight_map is missing or broken). Copy or "
+        "download it again, or save the model again with transformers' save_pretrained."
+    )
+
+
 def _file(reference: str, name: str) -> Path | None:
     from transformers.utils.hub import cached_file
 
@@ -80,7 +95,6 @@ def tensor_names(file: Path) -> list[str]:
 
 def tensor_reader(files: dict[str, Path]) -> Callable[[str], Tensor]:
     """The tensors by their names; every file is opened once."""
-
     opened = _opener()
     return lambda name: opened(files[name]).get_tensor(name)
 
