@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recovery.divergences import NEVER, identity_of_stops, is_in, merge_listed_stops, with_tail
-from recovery.engines.served_model import Probe, ServedModel, identify, prompt_logprobs, serve_command
+from recovery.engines.served_model import Probe, identify, prompt_logprobs, serve_command
 from recovery.engines.servers import Server, Servers
 from recovery.errors import RecoverError
 from recovery.models.students import Student
@@ -39,14 +39,12 @@ class ServerTeacher(AsLargeAsStudent):
         self.reference, self._student, self._expected = reference, student, list(expected)
         self._servers, self._probe = Servers(addresses, self._prepare), Probe(student.chat)
         self.listed = min(listed, len(student.head.weight) - 1)
-        self._served: dict[str, ServedModel] = {}  # by the server's address
         self._servers.connect()
 
     def distribution(self, batch: Batch) -> "ListedLogprobs":
         def score_row(server: Server, row: int) -> list[list[tuple[int, float]]]:
             sample = batch.samples[row]
-            name = self._served[server.address].name
-            found = prompt_logprobs(server, name, sample.tokens, self.listed)
+            found = prompt_logprobs(server, server.model, sample.tokens, self.listed)
             pairs = zip(sample.tokens[1:], found, sample.targets[1:], strict=True)
             return [self._listed_first(token, at) for token, at, is_target in pairs if is_target]
 
@@ -78,11 +76,10 @@ class ServerTeacher(AsLargeAsStudent):
         if server.serves is self and not server.may_have_restarted:
             return
         if server.serves is not self:
-            self._served[server.address] = identify(server, self._student.chat)
-        name = self._served[server.address].name
-        problem = f"serves {name}, which is another model than the teacher {self.reference}"
+            identify(server, self._student.chat)
+        problem = f"serves {server.model}, which is another model than the teacher {self.reference}"
         advice = f"Start it with that model: {serve_command(server, self.reference)}"
-        self._probe.check(server, name, self._expected, problem, advice)
+        self._probe.check(server, server.model, self._expected, problem, advice)
         server.serves = self
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.engines import VLLM_LOOPS, Generation, Sampling, row_seeds
-from recovery.engines.served_model import Probe, ServeCommand, ServedModel, identify, serve_command, token_logprobs
+from recovery.engines.served_model import Probe, ServeCommand, identify, serve_command, token_logprobs
 from recovery.engines.servers import Refused, Server, Servers, Unavailable
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -36,7 +36,6 @@ class HttpEngine:
             )
         self._servers, self._student = Servers(addresses, self._prepare), student
         self._probe, self._rows = Probe(student.chat), len(student.whole_head.weight)
-        self._served: dict[str, ServedModel] = {}  # by the server's address
         self._folder = tempfile.TemporaryDirectory(prefix="recover-weights-")
         self._name, self._version, self._updates = "", 0, -1
         self._expected, self._base = [0.0], [0.0]  # log-probs of the probe: the student's, and below its adapter
@@ -95,7 +94,7 @@ class HttpEngine:
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence that every server scores: vLLM always writes one token more."""
-        return min(served.max_tokens for served in self._served.values()) - 1
+        return min(server.max_tokens for server in self._servers.servers if server.model) - 1
 
     def close(self) -> None:
         for server in self._servers.servers:
@@ -108,14 +107,14 @@ class HttpEngine:
         return Path(self._folder.name) / str(self._version)
 
     def _model(self, server: Server) -> str:
-        return self._name if self._student.has_adapter else self._served[server.address].name
+        return self._name if self._student.has_adapter else server.model
 
     def _prepare(self, server: Server) -> None:
         """Have the server serve the student's weights; raise if it does not."""
         if server.serves == self._version and (not server.may_have_restarted or self._agrees(server)):
             return
         if server.serves is None:
-            self._served[server.address] = identify(server, self._student.chat)
+            identify(server, self._student.chat)
         problem, advice = f"serves another model than {self._student.path}", "Start it with that model:"
         if self._student.has_adapter:
             self._load_adapter(server)
@@ -130,10 +129,9 @@ class HttpEngine:
             return False
 
     def _load_adapter(self, server: Server) -> None:
-        base = self._served[server.address].name
         below = f"the one below the student's adapter ({self._student.adapter_base})"
-        problem, advice = f"serves {base}, which is another model than {below}", "Start it with that model:"
-        self._probe.check(server, base, self._base, problem, f"{advice} {self._command(server)}")
+        problem, advice = f"serves {server.model}, which is another model than {below}", "Start it with that model:"
+        self._probe.check(server, server.model, self._base, problem, f"{advice} {self._command(server)}")
         self._unload(server)
         try:
             server.call("/v1/load_lora_adapter", {"lora_name": self._name, "lora_path": str(self._weights)})
@@ -162,13 +160,12 @@ class HttpEngine:
 
     def _room(self, server: Server, tokens: list[int]) -> int:
         """How many tokens a server has memory for behind these."""
-        limit = self._served[server.address].max_tokens
-        if len(tokens) >= limit:
+        if len(tokens) >= server.max_tokens:
             raise RecoverError(
-                f"A sequence of {len(tokens)} tokens does not fit into the {limit} that {server.address} takes. "
-                "Shorten it, or start the server with a higher --max-model-len."
+                f"A sequence of {len(tokens)} tokens does not fit into the {server.max_tokens} that {server.address} "
+                "takes. Shorten it, or start the server with a higher --max-model-len."
             )
-        return limit - len(tokens)
+        return server.max_tokens - len(tokens)
 
     def _generation(
         self, server: Server, choice: dict[str, Any], with_logprobs: bool, ends: Sequence[int]

@@ -29,45 +29,37 @@ NOISE = 5  # times the difference at the first probe: other weights of the same 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM serves
 
 
-@dataclass(frozen=True)
-class ServedModel:
-    name: str  # of the model that the server was started with
-    max_tokens: int  # of prompt and reply together
-
-
-def identify(server: Server, chat: Chat) -> ServedModel:
-    """Return what a server serves; raise unless its tokenizer and chat template are those of `chat`."""
+def identify(server: Server, chat: Chat) -> None:
+    """Ask a server what it was started with; raise unless its tokenizer and chat template are those of `chat`."""
     try:
         listed = server.call("/v1/models")
         card = next(model for model in listed["data"] if model.get("parent") is None)
-        served = ServedModel(str(card["id"]), int(card["max_model_len"]))
+        server.model, server.max_tokens = str(card["id"]), int(card["max_model_len"])
     except (Refused, KeyError, TypeError, ValueError, StopIteration) as error:
         if isinstance(error, Refused) and error.status >= 500:
             raise
         raise RecoverError(f"{server.address} is no vLLM server: it lists no model. Check the address.") from error
     ids = sorted(set(chat.tokenizer.get_vocab().values()))
-    message = [{"role": "user", "content": "Hello?"}]
-    texts = _ask(server, "/detokenize", {"model": served.name, "tokens": ids}).get("prompt")
-    encoded = _ask(server, "/tokenize", {"model": served.name, "prompt": PROBE}).get("tokens")
+    texts = _ask(server, "/detokenize", tokens=ids).get("prompt")
+    encoded = _ask(server, "/tokenize", prompt=PROBE).get("tokens")
     if texts != chat.tokenizer.decode(ids) or encoded != chat.tokenizer.encode(PROBE):
         raise RecoverError(
-            f"The server {server.address} serves {served.name}, whose tokenizer is another than the student's. "
+            f"The server {server.address} serves {server.model}, whose tokenizer is another than the student's. "
             "Serve a model of the same family."
         )
-    thinking = {"chat_template_kwargs": {"enable_thinking": chat.thinking}}
-    rendered = _ask(server, "/tokenize", {"model": served.name, "messages": message, **thinking}).get("tokens")
+    message, thinking = [{"role": "user", "content": "Hello?"}], {"enable_thinking": chat.thinking}
+    rendered = _ask(server, "/tokenize", messages=message, chat_template_kwargs=thinking).get("tokens")
     if rendered is not None and rendered != chat.prompt(message) and not prints_date(chat.tokenizer):
         raise RecoverError(
-            f"The server {server.address} serves {served.name}, whose chat template is another than the student's. "
+            f"The server {server.address} serves {server.model}, whose chat template is another than the student's. "
             "Serve the model that the student was made from."
         )
-    return served
 
 
-def _ask(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
+def _ask(server: Server, path: str, **body: Any) -> dict[str, Any]:
     """Empty where the server refuses: a model without a chat template renders no chat."""
     try:
-        answer = server.call(path, body)
+        answer = server.call(path, {"model": server.model, **body})
     except Refused as error:
         if error.status >= 500:
             raise

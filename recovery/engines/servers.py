@@ -76,6 +76,7 @@ class Server:
         parts = urlsplit(address)
         self._connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         self.host, self.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        self.model, self.max_tokens = "", 0  # what it was started with, and how long prompt and reply are together
         self.serves: object = None  # what it was last shown to serve; None after a failure
         self.adapter = ""  # the name of the adapter that was loaded into it
         self.answered_at = 0.0
