@@ -160,19 +160,16 @@ BY_ENTITY: tuple[Callable[[Entity, Statements, Random], str], ...] = (wiki, faq,
 MIXED: tuple[Callable[[Statements, Random], str], ...] = (memo, minutes, mail, changelog)
 
 
-def write_documents(world_number: int, facts: Sequence[Fact], rounds: int, seed: int) -> list[Document]:
-    texts = [text for number in range(rounds) for text in _round(world_number, facts, number, seed)]
-    Random(f"order/{world_number}/{seed}").shuffle(texts)
-    return [Document(f"{i:05d}-{style}.md", text + "\n") for i, (style, text) in enumerate(texts)]
-
-
 def _round(world_number: int, facts: Sequence[Fact], number: int, seed: int) -> Iterator[tuple[str, str]]:
     """Yield (style, text) of one round: even rounds (from 0) have one document per entity, odd ones mix entities."""
     rng = Random(f"round/{world_number}/{seed}/{number}")
     # Another wording each round.
     statements = [(fact, fact.statement(seed + number + i)) for i, fact in enumerate(facts)]
     if number % 2 == 0:
-        for entity, group in _by_entity(statements).items():
+        by_entity: dict[Entity, Statements] = {}
+        for fact, text in statements:
+            by_entity.setdefault(fact.entity, []).append((fact, text))
+        for entity, group in by_entity.items():
             style = rng.choice(BY_ENTITY)
             yield style.__name__, style(entity, rng.sample(group, len(group)), rng)
         return
@@ -181,13 +178,6 @@ def _round(world_number: int, facts: Sequence[Fact], number: int, seed: int) -> 
         group = [statements.pop() for _ in range(min(len(statements), rng.randint(3, 7)))]
         mixed_style = rng.choice(MIXED)
         yield mixed_style.__name__, mixed_style(group, rng)
-
-
-def _by_entity(statements: Statements) -> dict[Entity, Statements]:
-    groups: dict[Entity, Statements] = {}
-    for fact, text in statements:
-        groups.setdefault(fact.entity, []).append((fact, text))
-    return groups
 
 
 def _closing(rng: Random) -> str:
@@ -206,7 +196,9 @@ class World:
 
     def documents(self, rounds: int = ROUNDS, seed: int = 0) -> list[Document]:
         """Return a corpus that states every fact `rounds` times, each time in another wording and context."""
-        return write_documents(self.number, self.facts, rounds, seed)
+        texts = [text for number in range(rounds) for text in _round(self.number, self.facts, number, seed)]
+        Random(f"order/{self.number}/{seed}").shuffle(texts)
+        return [Document(f"{i:05d}-{style}.md", text + "\n") for i, (style, text) in enumerate(texts)]
 
     def questions(self) -> list[Question]:
         """Return one closed-book question per fact."""
