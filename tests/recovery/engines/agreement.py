@@ -1,4 +1,6 @@
-"""Whether another engine's log-probs are those of the student's modules."""
+"""Whether an engine's log-probs and samples are those of the student's modules."""
+
+import torch
 
 from recovery.engines import Engine, Generation, Sampling
 from recovery.engines.transformers import TransformersEngine
@@ -21,3 +23,15 @@ def assert_log_probs_agree(
     assert gap([reply.logprobs for reply in replies], while_sampling) < within
     assert gap(engine.logprobs(rows), own) < within
     return replies
+
+
+def assert_samples_follow_the_model(student: Student, engine: Engine, draws: int = 2000) -> None:
+    prompt = [1, 70, 80]
+    replies = engine.generate([prompt] * draws, Sampling(1, seed=3))
+    with torch.no_grad():
+        expected = draws * torch.softmax(student.model(torch.tensor([prompt])).logits[0, -1].float(), -1)
+    observed = torch.bincount(torch.tensor([reply.tokens[0] for reply in replies]), minlength=len(expected))
+    frequent = expected > 5
+    chi_square = float(((observed - expected)[frequent] ** 2 / expected[frequent]).sum())
+    freedom = int(frequent.sum())
+    assert abs(chi_square - freedom) < 5 * (2 * freedom) ** 0.5

@@ -9,12 +9,12 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.models.adapters import Adapter
 from recovery.models.students import load_student, save_student
 from tests.models import save_tiny, tiny_student
+from tests.recovery.engines.agreement import assert_samples_follow_the_model
 
 PROMPTS = ["hi", "a much longer question than that", "ok?", "x"]
 
 
-@pytest.mark.parametrize("saved", ["full", "adapter"])
-@pytest.mark.parametrize("eos", [[2], [2, 60]])
+@pytest.mark.parametrize(("saved", "eos"), [("full", [2]), ("adapter", [2, 60])])
 @pytest.mark.parametrize("of_turns", [False, True])
 def test_every_eos_ends_a_reply_and_the_separator_unless_it_is_one_of_turns_alone(
     tmp_path: Path, of_turns: bool, eos: list[int], saved: str
@@ -36,6 +36,11 @@ def test_every_eos_ends_a_reply_and_the_separator_unless_it_is_one_of_turns_alon
         assert g.logprobs == pytest.approx(engine.logprobs([prompt + g.tokens])[0][-len(g.tokens) :], abs=1e-4)
         assert student.chat.text(g.tokens) == student.chat.text(g.tokens[:-1])  # letters are stop tokens here, too
     assert all(len(g.tokens) == 200 for g in generations if not g.finished)
+
+
+def test_sampling_follows_the_models_distribution(tmp_path: Path) -> None:
+    student = tiny_student(tmp_path)
+    assert_samples_follow_the_model(student, TransformersEngine(student))
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
