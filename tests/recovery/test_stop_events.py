@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ from torch import Tensor
 from recovery.chunked_loss import LossTerms
 from recovery.divergences import clipped_divergence, divergence, forward_kl, reverse_kl
 from recovery.models.students import Student, load_student
-from recovery.objectives import CrossEntropy, Divergence, Objective, SampledGradient
+from recovery.objectives import CrossEntropy, Divergence, SampledGradient
 from recovery.samples import Batch, Sample
 from recovery.server_teacher import ListedLogprobs
-from recovery.signals import Labels, SignalBatch, TeacherSignal
+from recovery.signals import SignalBatch, TeacherSignal
 from recovery.states import FixedRows
 from recovery.teachers import FrozenTeacher, TeacherLogprobs
 from recovery.telemetry import report_tokens
@@ -202,31 +201,9 @@ def test_training_compares_stops_and_records_their_probability(student: Student,
         stopping = float(log_p[:, [0, 2]].exp().sum(-1).mean())
         assert record.metrics()["stop_student"] == pytest.approx(stopping, rel=1e-5)
         assert record.metrics()["stop_teacher"] == pytest.approx(stopping, rel=1e-5)
+        if isinstance(objective, Divergence):  # all that is left to learn is which of the two it is
+            assert record.loss == pytest.approx(float(forward_kl(log_p, log_q).mean()), abs=1e-6)
     assert all(abs(token.kl) < 1e-6 for row in report_tokens(student, ends_otherwise, ROWS) for token in row)
-
-
-@pytest.mark.parametrize("objective", [Divergence(), Divergence(0.5), SampledGradient(), CrossEntropy()])
-def test_a_student_that_ends_with_another_stop_learns_the_teachers(
-    objective: Objective, student: Student, ends_otherwise: FrozenTeacher
-) -> None:
-    """Such as one that read documents, and ends its turns with what stood between them."""
-    head = student.causal.get_output_embeddings().weight
-    with torch.no_grad():
-        head[2] += 2 * head[0]
-    rows = [replace(row, soft_labels=isinstance(objective, CrossEntropy)) for row in ROWS]
-    signal = (Labels if isinstance(objective, CrossEntropy) else TeacherSignal)(ends_otherwise)
-
-    def share_of_the_end() -> float:
-        batch = Batch.collate(ROWS, 0)
-        p = student.head.logits(student.hidden(batch)).softmax(-1)
-        return (p[:, 0] / (p[:, 0] + p[:, 2])).mean().item()
-
-    batch = Batch.collate(ROWS, 0)
-    q = ends_otherwise.distribution(batch).logprobs(ALL).exp()
-    wanted = float((q[:, 0] / (q[:, 0] + q[:, 2])).mean())
-    before = abs(share_of_the_end() - wanted)
-    list(train(student, FixedRows(rows, rows=2), signal, objective, Plan(60, 3e-2)))
-    assert abs(share_of_the_end() - wanted) < before / 2
 
 
 def test_ids_that_the_head_in_use_lacks_are_no_stops(student: Student) -> None:
