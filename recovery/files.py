@@ -17,6 +17,7 @@ def stored(partial: Path, folder: Path, advice: str = THEN_RESUME) -> Iterator[N
     """Have the disk store what the block writes to `partial`, which will be named `folder`.
 
     What cannot be written becomes one sentence, and whatever fails leaves nothing of it."""
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     try:
         partial.mkdir(parents=True)
         yield

@@ -191,8 +191,6 @@ def recipe(name: str, **dials: Any) -> Recipe:
     if name not in RECIPES:
         raise RecoverError(f"There is no recipe {name!r}. Choose one of {', '.join(RECIPES)}.")
     named = RECIPES[name]
-    if not dials:
-        return named
     changed = replace(named, **dials)
     for dial, value in dials.items():
         if dial not in changed.dials and (dial not in named.dials or value != named.dials[dial]):

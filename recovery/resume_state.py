@@ -35,7 +35,6 @@ def save_progress(
     if not state.between_draws:
         return False
     partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
     with stored(partial, folder):
         trainable = {n: p.detach().contiguous() for n, p in student.model.named_parameters() if p.requires_grad}
         save_file(trainable, partial / WEIGHTS)

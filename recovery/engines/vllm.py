@@ -55,7 +55,7 @@ class VllmEngine:
         self._vllm = _import_vllm()
         self._scratch = tempfile.TemporaryDirectory(prefix="recover-vllm-")
         self._chat = student.chat
-        self._on_cpu, self._has_adapter, self._adapter = student.device.type == "cpu", student.has_adapter, None
+        self._on_cpu, self._adapter = student.device.type == "cpu", None
         self._base, self._swaps = student.adapter_base, 0
         self._served: tuple[Student, int] | None = None
         dtype = dtype or _dtype(student)
@@ -89,13 +89,12 @@ class VllmEngine:
 
     def generate(self, prompts: Sequence[list[int]], sampling: Sampling) -> list[Generation]:
         options: dict[str, Any] = {"temperature": sampling.temperature, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
-        options |= {"logprobs": 0} if sampling.with_logprobs else {}
-        stopping: dict[str, Any] = {"stop_token_ids": self._chat.reply_ends(sampling.of_turns), "ignore_eos": True}
-        if sampling.end_loops:
-            stopping["repetition_detection"] = self._vllm.sampling_params.RepetitionDetectionParams(**VLLM_LOOPS)
-        seeds = row_seeds(sampling, len(prompts))
         options |= {"max_tokens": sampling.max_new_tokens, "detokenize": False}
-        params = [self._vllm.SamplingParams(seed=seed, **options, **stopping) for seed in seeds]
+        options |= {"stop_token_ids": self._chat.reply_ends(sampling.of_turns), "ignore_eos": True}
+        options |= {"logprobs": 0} if sampling.with_logprobs else {}
+        if sampling.end_loops:
+            options["repetition_detection"] = self._vllm.sampling_params.RepetitionDetectionParams(**VLLM_LOOPS)
+        params = [self._vllm.SamplingParams(seed=seed, **options) for seed in row_seeds(sampling, len(prompts))]
         replies = [output.outputs[0] for output in self._run(prompts, params)]
         return [
             Generation(list(r.token_ids), _token_logprobs(r.logprobs, r.token_ids), r.finish_reason == "stop")
@@ -119,7 +118,7 @@ class VllmEngine:
     def sync(self, student: Student) -> None:
         if self._served is not None and self._served[0] is student and self._served[1] == student.updates:
             return
-        if student.has_adapter != self._has_adapter or student.adapter_base != self._base:
+        if student.adapter_base != self._base:
             raise RecoverError(
                 f"This vLLM engine was started for {self._base or 'full weights'}, not for a student on "
                 f"{student.adapter_base or 'full weights'}. Start another engine."

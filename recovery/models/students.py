@@ -193,7 +193,6 @@ def load_chat(reference: str) -> Chat:
     """Load a model's tokenizer and chat template without its weights."""
     from transformers import AutoTokenizer
 
-    folder = Path(reference)
     name, revision = name_and_revision(_folder_with(reference, "tokenizer_config.json"))
     try:
         # Mistral's own tokenizer, where vLLM has installed it, has no chat template that could be read.
@@ -206,7 +205,7 @@ def load_chat(reference: str) -> Chat:
         raise RecoverError(
             f"The model {reference} has no usable tokenizer. Put its tokenizer.json and tokenizer_config.json there."
         )
-    separator = checkpoint_metadata(folder).get("separator")
+    separator = checkpoint_metadata(reference).get("separator")
     generation = _generation_config(reference) or SimpleNamespace(eos_token_id=_ends_of_config(reference))
     return Chat.from_tokenizer(tokenizer, generation, separator=separator)
 
@@ -394,7 +393,6 @@ def save_student(
     complete files are moved into it. `advice` is what to do where the disk is full."""
     is_kept = folder.is_dir() and has_no_files(folder)
     partial = folder / PARTIAL if is_kept else folder.with_name(folder.name + PARTIAL)
-    shutil.rmtree(partial, ignore_errors=True)
     metadata: dict[str, Any] = {"format": FORMAT, "kind": "full", "separator": student.chat.separator, **extra}
     with stored(partial, folder, advice):
         if student.adapter_base:
