@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +53,11 @@ def test_the_files_say_what_a_fine_tune_is(base: str, tmp_path: Path) -> None:
 
 
 def test_weights_that_differ_in_one_matrix_are_not_those_of_the_base(base: str, tmp_path: Path) -> None:
-    names = [name for name, _ in AutoModelForCausalLM.from_pretrained(base).named_parameters()]
-    for name in names:
-        model = AutoModelForCausalLM.from_pretrained(base)
-        with torch.no_grad():
-            model.get_parameter(name).add_(0.01)
-        model.save_pretrained(tmp_path / "changed")
-        AutoTokenizer.from_pretrained(base).save_pretrained(tmp_path / "changed")
-        assert not inspect_fine_tune(str(tmp_path / "changed"), base).same_weights, name
+    folder = Path(shutil.copytree(base, tmp_path / "changed"))
+    weights = load_file(folder / "model.safetensors")
+    for name, weight in weights.items():
+        save_file(weights | {name: weight + 0.01}, folder / "model.safetensors", {"format": "pt"})
+        assert not inspect_fine_tune(str(folder), base).same_weights, name
 
 
 def test_a_trained_head_beside_a_tied_base_and_rows_of_new_tokens_are_no_weights_of_the_base(
@@ -138,20 +136,20 @@ def test_an_adapter_may_train_tokens_that_the_head_does_not_share(tmp_path: Path
     load_student(tokens)
 
 
-def test_an_adapter_of_a_kind_that_peft_does_not_know_is_one_sentence(base: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("peft_type", "LATER", r"cannot be read .* or install a newer peft\.$"),
+        ("base_model_name_or_path", "outputs/sft/merged", r"The base of .* is missing \(its config names 'outputs/sft"),
+        ("base_model_name_or_path", "models/llama", r"from 'models/llama' .* It is the base of the adapter: .*_config"),
+    ],
+)
+def test_an_adapter_of_an_unknown_kind_or_on_a_base_that_is_gone_is_one_sentence(
+    base: str, tmp_path: Path, name: str, value: str, sentence: str
+) -> None:
     folder = adapter(base, tmp_path)
-    change_json(tmp_path / "adapter_config.json", peft_type="LATER")
-    with pytest.raises(RecoverError, match=r"cannot be read .* or install a newer peft\.$"):
-        inspect_fine_tune(folder, base)
-
-
-def test_an_adapter_whose_base_is_gone_is_named_with_it(base: str, tmp_path: Path) -> None:
-    folder = adapter(base, tmp_path)
-    change_json(tmp_path / "adapter_config.json", base_model_name_or_path="outputs/sft/merged")
-    with pytest.raises(RecoverError, match=r"The base of the adapter .* is missing \(its config names 'outputs/sft"):
-        inspect_fine_tune(folder, base)
-    change_json(tmp_path / "adapter_config.json", base_model_name_or_path="models/llama")
-    with pytest.raises(RecoverError, match=r"from 'models/llama' .* It is the base of the adapter: .*adapter_config"):
+    change_json(tmp_path / "adapter_config.json", **{name: value})
+    with pytest.raises(RecoverError, match=sentence):
         inspect_fine_tune(folder, base)
 
 

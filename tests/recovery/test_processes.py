@@ -58,8 +58,9 @@ class Case:
             teacher.bind_student(student)
         return student, TeacherSignal(RouterTeacher(teachers[0], {"other": teachers[1]}))
 
-    def run(self, folder: Path, first: int, last: int) -> dict[str, Any]:
-        """Train from step `first` to `last`: from the state that is saved in the folder, and saving there."""
+    def run(self, folder: Path, last: int = STEPS) -> dict[str, Any]:
+        """Train up to step `last`: from the state that is saved in the folder, if there is one, and saving there."""
+        folder.mkdir(exist_ok=True)
         student, signal = self.load()
         prompts = [
             Prompt(t, student.chat.prompt(t), domain=d) for t, d in (("a", None), ("bcd", "other"), ("ef", None))
@@ -87,18 +88,7 @@ class Case:
         return {"records": records, "replies": replies}
 
 
-@dataclass(frozen=True)
-class Part:
-    """Some steps of a training, on the processes that there are."""
-
-    case: Case
-    folder: Path
-    first: int = 0
-    last: int = STEPS
-
-    def run(self) -> dict[str, Any]:
-        self.folder.mkdir(exist_ok=True)
-        return self.case.run(self.folder, self.first, self.last)
+Part = tuple[Case, Path, int]  # of a training: in which folder, and up to which step
 
 
 def main(folder: Path) -> None:
@@ -108,7 +98,7 @@ def main(folder: Path) -> None:
         with patch("torch.optim.AdamW", ADAM):
             follow()
     else:
-        (folder / "results.json").write_text(json.dumps([part.run() for part in parts]))
+        (folder / "results.json").write_text(json.dumps([Case.run(*part) for part in parts]))
         dismiss()
     leave()
 
@@ -152,19 +142,18 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     for name in CASES:
         (folder / name).mkdir()
     cases = {name: make(folder / name) for name, make in CASES.items()}
-    alone = {name: Part(case, folder / name / "one").run() for name, case in cases.items()}
-    whole = [Part(case, folder / name / "two") for name, case in cases.items()]
+    alone = {name: case.run(folder / name / "one") for name, case in cases.items()}
+    whole = [(case, folder / name / "two", STEPS) for name, case in cases.items()]
 
     def half(broken: tuple[int, int, int], resumed: bool) -> Part:
-        steps, case = broken[2], cases["router, untied head"]
         at = folder / "-".join(map(str, broken))
-        return Part(case, at, steps, STEPS) if resumed else Part(case, at, 0, steps)
+        return cases["router, untied head"], at, STEPS if resumed else broken[2]
 
     halves = [(broken, resumed) for broken in BROKEN for resumed in (False, True)]
     on_two = [(broken, resumed) for broken, resumed in halves if broken[resumed] == 2]
-    before = {(broken, False): half(broken, False).run() for broken in BROKEN if broken[0] == 1}
+    before = {(broken, False): Case.run(*half(broken, False)) for broken in BROKEN if broken[0] == 1}
     results = run_on_two(folder, [*whole, *(half(*each) for each in on_two)])
-    after = {(broken, True): half(broken, True).run() for broken in BROKEN if broken[1] == 1}
+    after = {(broken, True): Case.run(*half(broken, True)) for broken in BROKEN if broken[1] == 1}
     ran = before | dict(zip(on_two, results[len(whole) :], strict=True)) | after
     return Trained(alone, dict(zip(cases, results, strict=False)), ran, folder)
 

@@ -51,15 +51,14 @@ def test_documents_are_read_in_pieces() -> None:
             return super().__getitem__(index)
 
     states = Documents([RecordingList(range(1, 10_001))], END, window=4, rows=2)
-    states.draw(None, 0)  # type: ignore[arg-type]
+    states.draw(NO_STUDENT, 0)
     assert len(slices) == 2
     assert all(part.stop - part.start == 5 for part in slices)
 
 
 def one_epoch(texts: list[list[int]], window: int, **options: Any) -> list[Sample]:
-    no_student: Any = None
     windows = len(Documents(texts, END, window=window, rows=1, **options).windows)
-    return Documents(texts, END, window=window, rows=windows, **options).draw(no_student, 0)
+    return Documents(texts, END, window=window, rows=windows, **options).draw(NO_STUDENT, 0)
 
 
 @given(documents, st.integers(3, 9), st.integers(0, 3))
@@ -142,9 +141,9 @@ def student(tmp_path: Path) -> Student:
     return tiny_student(tmp_path / "student", seed=1)
 
 
-def rollouts(student: Student, teacher_prompt: list[int] | None = None, rows: int = 16) -> Rollouts:
+def rollouts(student: Student, teacher_prompt: list[int] | None = None) -> Rollouts:
     prompts = [Prompt(f"say {i}", student.chat.prompt("say " + "it " * i), None, teacher_prompt) for i in range(1, 9)]
-    return Rollouts(prompts, TransformersEngine(student), rows=rows, max_new_tokens=LIMIT)
+    return Rollouts(prompts, TransformersEngine(student), rows=16, max_new_tokens=LIMIT)
 
 
 @pytest.mark.parametrize("of_turns", [False, True])

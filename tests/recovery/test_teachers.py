@@ -178,22 +178,12 @@ def router(teacher: FrozenTeacher, later: FrozenTeacher) -> RouterTeacher:
     return RouterTeacher(teacher, {"old": later})
 
 
-def test_each_row_is_scored_by_its_teacher(router: RouterTeacher, teacher: FrozenTeacher, later: FrozenTeacher) -> None:
-    groups = list(micro_batches(ROUTED, 10_000, TeacherSignal(router).domains))
-    assert sorted(row.tokens for group in groups for row in group) == sorted(row.tokens for row in ROUTED)
-    for group in groups:
-        batch = Batch.collate(group, 0)
-        expected = (later if group[0].domain == "old" else teacher).distribution(batch)
-        routed = router.distribution(batch)
-        torch.testing.assert_close(routed.logprobs(slice(None)), expected.logprobs(slice(None)))
-    assert len(groups) == 2  # domains without a teacher of their own share a batch
-    assert len({row.domain for row in ROUTED}) > 2
-
-
 @pytest.mark.parametrize("objective", [Divergence(), Divergence(beta=0.5), SampledGradient(1e9)])
 def test_the_gradient_combines_each_teacher_on_its_rows(
     objective: Objective, student: Student, router: RouterTeacher, teacher: FrozenTeacher, later: FrozenTeacher
 ) -> None:
+    groups = list(micro_batches(ROUTED, 10_000, TeacherSignal(router).domains))
+    assert len(groups) == 2 < len(set(DOMAINS)), "domains without a teacher of their own share a batch"
     mixed = gradient_of_step(student, ROUTED, TeacherSignal(router), objective)
     total, summed = sum(row.target_count for row in ROUTED), torch.zeros_like(mixed)
     for own, domain in ((later, OLD), (teacher, NEW)):
@@ -210,13 +200,12 @@ def test_each_teachers_pass_is_counted_once(student: Student, router: RouterTeac
     assert costs[0] > flops_of_step(student, Labels(), ROUTED, rolled_out=False)
 
 
-@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-@pytest.mark.parametrize("padding", [(20, 0, 10), (0, 20, 10), (20, 10, 0), (10, 10, 20), (20, 10, 10)])
-def test_models_use_the_fewest_vocabulary_rows(tmp_path: Path, order: list[int], padding: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("padding", [(20, 0, 10), (20, 10, 0), (0, 20, 10), (10, 10, 20), (10, 20, 10), (20, 10, 10)])
+def test_models_use_the_fewest_vocabulary_rows(tmp_path: Path, padding: tuple[int, int, int]) -> None:
     folders = [str(save_tiny(tmp_path / str(i), seed=i, padding=rows)) for i, rows in enumerate(padding)]
     student, pair = load_student(folders[0]), [FrozenTeacher(folder) for folder in folders[1:]]
-    for i in order:
-        pair[i].bind_student(student)
+    for teacher in pair:
+        teacher.bind_student(student)
     router, fewest = RouterTeacher(pair[0], {"old": pair[1]}), 259 + min(padding)
     assert student.head.weight.shape[0] == fewest
     assert router.distribution(Batch.collate(ROUTED[:1], 0)).logprobs(slice(None)).shape[-1] == fewest

@@ -84,9 +84,9 @@ def test_no_gradient_is_held_between_two_steps(tmp_path: Path) -> None:
         assert all(parameter.grad is None for parameter in student.model.parameters())
 
 
-def rollouts(student: Student, rows: int, group: int = 1, max_new_tokens: int = 12) -> Rollouts:
+def rollouts(student: Student, rows: int) -> Rollouts:
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(16)]
-    return Rollouts(prompts, TransformersEngine(student), rows=rows, group=group, max_new_tokens=max_new_tokens)
+    return Rollouts(prompts, TransformersEngine(student), rows=rows, max_new_tokens=12)
 
 
 def reward(sample: Sample) -> float:
