@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.chunked_loss import Head, chunked_loss, chunks, token_logprobs
+from recovery.chunked_loss import Head, chunked_loss, token_logprobs
 from recovery.objectives import CrossEntropy, Divergence, SampledGradient
 from recovery.signals import SignalBatch
 from recovery.teachers import Distribution
@@ -63,9 +63,3 @@ def test_token_logprobs_are_those_of_the_whole_softmax() -> None:
     hidden, head, signal, _ = problem(7, 1)
     expected = torch.log_softmax(head.logits(hidden), -1).gather(-1, signal.tokens[:, None]).squeeze(-1)
     torch.testing.assert_close(token_logprobs(hidden, head, signal.tokens, 3 * V), expected.detach())
-
-
-@given(st.integers(0, 50), st.integers(1, 40), st.integers(1, 200))
-def test_chunks_cover_every_position_once(positions: int, vocabulary: int, elements: int) -> None:
-    covered = [i for part in chunks(positions, vocabulary, elements) for i in range(part.start, part.stop)]
-    assert covered == list(range(positions))

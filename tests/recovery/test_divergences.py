@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from recovery.divergences import ClipMode, clipped_divergence, entropy, reverse_kl
 from recovery.objectives import Divergence
@@ -23,12 +22,6 @@ def test_a_token_of_zero_student_probability_adds_nothing_to_the_reverse_kl() ->
 MODES: list[ClipMode] = ["zero", "scale"]
 
 
-def problem(seed: int, spread: float = 3.0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    logits, teacher = (spread * torch.randn(4, 7, generator=generator, dtype=torch.float64) for _ in range(2))
-    return logits.requires_grad_(), teacher
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
 def test_tokens_of_zero_probability_leave_gradients_finite(beta: float, mode: ClipMode) -> None:
@@ -42,7 +35,8 @@ def test_tokens_of_zero_probability_leave_gradients_finite(beta: float, mode: Cl
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_objective_reports_the_share_of_clipped_positions(mode: ClipMode) -> None:
-    logits, teacher = problem(1)
+    generator = torch.Generator().manual_seed(1)
+    logits, teacher = (3 * torch.randn(4, 7, generator=generator, dtype=torch.float64) for _ in range(2))
     logits = torch.cat([logits, teacher])  # at the last four positions both agree
     signal = SignalBatch(torch.zeros(8, dtype=torch.long), FixedTeacher(torch.cat([teacher, teacher]).log_softmax(-1)))  # type: ignore[arg-type]
     terms = Divergence(0.0, clip=0.05, clip_mode=mode)(logits, signal, slice(None))

@@ -241,18 +241,12 @@ def test_texts_with_an_added_token_are_scored_also_once_a_teacher_is_bound(base:
     assert (engine.logprobs([text]), engine.continuation_logprobs([[5, 6]], [[259, 7]])) == before
 
 
-def test_interpolation_leaves_the_rows_of_added_tokens(base: str, tmp_path: Path) -> None:
-    student = load_student(fine_tune(base, tmp_path / "added", tokens=tuple(ADDED)))
-    before = student.causal.get_input_embeddings().weight.detach().clone()
-    WeightInterpolation(student, base).move_to(1.0)
-    after = student.causal.get_input_embeddings().weight
-    assert torch.equal(after[259:], before[259:])
-    assert torch.equal(after[:259], load_student(base).causal.get_input_embeddings().weight)
-
-
-@pytest.mark.parametrize("tuned_rows", [272, 262])  # as many as the base has, or those of its own tokens
-def test_rows_of_added_tokens_stay_where_the_base_has_padding(tmp_path: Path, tuned_rows: int) -> None:
-    base = str(save_tiny(tmp_path / "base", padding=13))
+@pytest.mark.parametrize(
+    ("padding", "tuned_rows"),
+    [(0, 262), (13, 272), (13, 262)],  # of the tokens of both, as many as the base has, or those of its own tokens
+)
+def test_interpolation_leaves_the_rows_of_added_tokens(tmp_path: Path, padding: int, tuned_rows: int) -> None:
+    base = str(save_tiny(tmp_path / "base", padding=padding))
     model, tokenizer = load_causal(base, torch.float32), AutoTokenizer.from_pretrained(base)
     tokenizer.add_tokens(ADDED)
     model.resize_token_embeddings(tuned_rows, mean_resizing=False)

@@ -23,7 +23,7 @@ from tests.full_disk import full_disk
 from tests.models import change_json, save_tiny, tiny_student, tiny_tokenizer
 
 
-def test_a_saved_checkpoint_loads_unchanged(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_loads_unchanged_also_in_transformers_4(tmp_path: Path) -> None:
     student = tiny_student(tmp_path / "model")
     save_student(student, tmp_path / "saved", {"run": 3})
     assert not list(tmp_path.glob("*.partial"))
@@ -35,6 +35,13 @@ def test_a_saved_checkpoint_loads_unchanged(tmp_path: Path) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert again.chat.eos_ids == student.chat.eos_ids
     assert again.chat.prompt("hi") == student.chat.prompt("hi")
+    assert again.causal.config.rope_parameters == student.causal.config.rope_parameters
+    config, tokenizer = (
+        json.loads((tmp_path / "saved" / f"{n}.json").read_text()) for n in ("config", "tokenizer_config")
+    )
+    assert config["rope_theta"] == student.causal.config.rope_parameters["rope_theta"]
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert not {"is_local", "local_files_only"} & tokenizer.keys()
 
 
 def test_a_checkpoint_is_moved_into_an_empty_folder_which_may_be_mounted(tmp_path: Path) -> None:

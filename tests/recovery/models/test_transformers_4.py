@@ -16,10 +16,9 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from recovery.models.students import load_chat, load_student, save_student
+from recovery.models.students import load_chat
 from recovery.models.transformers_4 import add_fields_of_transformers_4
 from tests.chat_families import FAMILIES
-from tests.models import tiny_student
 
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -82,20 +81,6 @@ def test_a_config_has_the_old_names_beside_the_new_ones(
     assert after.keys() - before.keys() <= {*older, "torch_dtype", "partial_rotary_factor"}
     assert as_read(tmp_path) == read
     assert AutoConfig.from_pretrained(tmp_path).dtype == dtype
-
-
-def test_a_saved_student_has_them_and_loads_as_it_was(tmp_path: Path) -> None:
-    student = tiny_student(tmp_path / "student")
-    save_student(student, tmp_path / "saved", {})
-    config, tokenizer = (
-        json.loads((tmp_path / "saved" / f"{n}.json").read_text()) for n in ("config", "tokenizer_config")
-    )
-    assert config["rope_theta"] == student.causal.config.rope_parameters["rope_theta"]
-    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
-    assert not {"is_local", "local_files_only"} & tokenizer.keys()
-    again = load_student(str(tmp_path / "saved"))
-    assert again.causal.config.rope_parameters == student.causal.config.rope_parameters
-    assert again.chat.prompt("hi") == student.chat.prompt("hi")
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
