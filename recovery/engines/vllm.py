@@ -11,13 +11,14 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from recovery.engines import VLLM_LOOPS, Generation, Sampling, row_seeds
+from recovery.engines.served_model import LORA_RANKS
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
 from recovery.hardware import has_bfloat16
@@ -159,13 +160,11 @@ class VllmEngine:
 
     def _adapter_settings(self, student: Student) -> dict[str, Any]:
         """Serve the clean base from its folder, with space for one adapter of the student's rank."""
-        from vllm.config.lora import MaxLoRARanks
-
         adapters.check_plain_lora(student.model)
-        self._rank, supported = adapters.rank(student.model), sorted(get_args(MaxLoRARanks))
-        if self._rank > supported[-1]:
+        self._rank = adapters.rank(student.model)
+        if self._rank > LORA_RANKS[-1]:
             raise RecoverError(
-                f"The student's adapter has rank {self._rank} and vLLM serves at most {supported[-1]}. "
+                f"The student's adapter has rank {self._rank} and vLLM serves at most {LORA_RANKS[-1]}. "
                 "Merge it into full weights, or use the transformers engine."
             )
         layers = sorted(adapters.layer_kinds(student.model))
@@ -175,7 +174,7 @@ class VllmEngine:
                 "weights, or use the transformers engine."
             )
         name, revision = adapters.name_and_revision(self._base or "")
-        max_rank = next(rank for rank in supported if rank >= self._rank)
+        max_rank = next(rank for rank in LORA_RANKS if rank >= self._rank)
         # If the layers are not named, vLLM puts an (empty) adapter on the head too, which breaks prompt log-probs.
         lora = {"enable_lora": True, "max_loras": 1, "max_lora_rank": max_rank, "lora_target_modules": layers}
         return {"model": name, "revision": revision, **lora}
