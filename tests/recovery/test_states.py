@@ -149,8 +149,8 @@ def rollouts(student: Student, teacher_prompt: list[int] | None = None) -> Rollo
 @pytest.mark.parametrize("of_turns", [False, True])
 def test_a_separator_ends_rollouts_unless_they_are_turns_alone(student: Student, of_turns: bool) -> None:
     drawn = rollouts(student)
-    drawn.max_new_tokens, drawn.of_turns = 200, of_turns
-    ended = [row.tokens[-1] for step in range(8) for row in drawn.draw(student, step) if not row.truncated]
+    drawn.max_new_tokens, drawn.of_turns = 100, of_turns
+    ended = [row.tokens[-1] for step in range(2) for row in drawn.draw(student, step) if not row.truncated]
     assert ended
     assert (student.chat.separator in ended) != of_turns
     assert of_turns == (set(ended) <= student.chat.turn_ends)
