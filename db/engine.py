@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from db import RecordError
-from db.migrations import migrate, newest
+from db.migrations import current_version, migrate, newest
 
 LEAST_FREE_BYTES = 2**20  # SQLite needs some even to read
 LOCK_TIMEOUT_SECONDS = 30  # how long an SQLite writer waits for another one
@@ -71,8 +71,6 @@ def health(url: str | Path) -> Health:
     """The state of the record at a URL or path, for `recover doctor`: nothing is created, nothing is migrated.
 
     A RecordError when it cannot be reached or read."""
-    from db.migrations.steps import current_version
-
     address = parse_url(str(url))
     name = display_name(address)
     if is_sqlite(address) and not Path(name).exists():

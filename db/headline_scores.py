@@ -8,7 +8,7 @@ headline is its headline metric, else its first.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,22 +38,36 @@ IS_NO_PROBE = func.coalesce(_SETTINGS["part"].as_string(), "") != PROBE
 class SuiteScore(NamedTuple):
     """A score that may stand for its suite."""
 
+    checkpoint: int
+    run: int | None
     cycle: int | None  # number of the cycle it was measured in
     suite: str
     score: Headline
+
+    @property
+    def is_of_headline_task(self) -> bool:
+        return self.suite in HEADLINES and HEADLINES[self.suite][0] == self.score.task
+
+    @property
+    def pool(self) -> tuple[Any, ...] | None:
+        """What the tasks of a pooled suite have in common: their run, but each earlier cycle's questions are stored by
+        themselves, and an interrupted measurement of them goes on in another run."""
+        if self.suite not in POOLED or self.run is None:
+            return None
+        return self.checkpoint, self.cycle, self.suite, None if self.suite == "earlier" else self.run
 
 
 def suite_scores(session: Session, project: int) -> dict[int, list[SuiteScore]]:
     """By checkpoint, all scores that may stand for a suite; later ones take precedence."""
     by_checkpoint: dict[int, list[SuiteScore]] = defaultdict(list)
     measurements: set[tuple[int, int | None, str]] = set()
-    rows = _pool(_first_scores(session, project))
-    for checkpoint, run, cycle, suite, score in sorted(rows, key=_has_headline_task):
-        measurement = (checkpoint, run, suite)
-        if run is not None and measurement in measurements and not _is_headline_task(suite, score.task):
+    scores = _pooled(_first_scores(session, project))
+    for score in sorted(scores, key=lambda score: score.is_of_headline_task):
+        measurement = (score.checkpoint, score.run, score.suite)
+        if score.run is not None and measurement in measurements and not score.is_of_headline_task:
             continue  # only the first task of a measurement counts
         measurements.add(measurement)
-        by_checkpoint[checkpoint].append(SuiteScore(cycle, suite, score))
+        by_checkpoint[score.checkpoint].append(score)
     return by_checkpoint
 
 
@@ -74,7 +88,7 @@ def stage(
         return rank > 1, bool(same_data), bool(same_data and other and own.n == other.n), rank
 
     ordered = sorted(scores.get(checkpoint.id, []), key=order)
-    return Stage(checkpoint, {suite: score for _, suite, score in ordered if suite in MEASURES})
+    return Stage(checkpoint, {measured.suite: measured.score for measured in ordered if measured.suite in MEASURES})
 
 
 def precedence(measured_in: int | None, cycle: int | None) -> int:
@@ -89,38 +103,15 @@ def headline(evaluation: Evaluation) -> Score | None:
     return evaluation.scores.get(metric) or next(iter(evaluation.scores.values()), None)
 
 
-def _is_headline_task(suite: str, task: str) -> bool:
-    return suite in HEADLINES and HEADLINES[suite][0] == task
-
-
-def _has_headline_task(row: tuple[Any, ...]) -> bool:
-    *_, suite, score = row
-    return _is_headline_task(suite, score.task)
-
-
-def _pool(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """The rows, with those of one measurement of a pooled suite as one row, whatever was stored between them."""
-    tasks: dict[tuple[Any, ...], dict[str, Headline]] = defaultdict(dict)
-    last: dict[tuple[Any, ...], int] = {}
-    for index, row in enumerate(rows):
-        if (measurement := _measurement(row)) is not None:
-            tasks[measurement][row[-1].task] = row[-1]
-            last[measurement] = index
-    for index, row in enumerate(rows):
-        measurement = _measurement(row)
-        if measurement is None:
-            yield row
-        elif last[measurement] == index:
-            yield (*row[:-1], _pooled_score(list(tasks[measurement].values())))
-
-
-def _measurement(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """What the tasks of a pooled suite have in common: their run, but each earlier cycle's questions are stored by
-    themselves, and an interrupted measurement of them goes on in another run."""
-    checkpoint, run, cycle, suite, _ = row
-    if suite not in POOLED or run is None:
-        return None
-    return (checkpoint, cycle, suite) if suite == "earlier" else (checkpoint, run, cycle, suite)
+def _pooled(scores: Iterable[SuiteScore]) -> Iterator[SuiteScore]:
+    """The scores, with those of one measurement of a pooled suite as one, in the place of the last of them."""
+    pools: dict[object, list[SuiteScore]] = {}
+    for index, score in enumerate(scores):
+        key = score.pool or index
+        pools[key] = [*pools.pop(key, []), score]
+    for pool in pools.values():
+        by_task = {score.score.task: score.score for score in pool}
+        yield pool[-1]._replace(score=_pooled_score(list(by_task.values())))
 
 
 def _pooled_score(scores: list[Headline]) -> Headline:
@@ -151,8 +142,8 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
 
 
-def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
-    """The headline of each evaluation, oldest first: (checkpoint, run, cycle, suite, score).
+def _first_scores(session: Session, project: int) -> list[SuiteScore]:
+    """The headline of each evaluation, oldest first.
 
     Bits per byte and perplexities are no scores (`Result.is_share`), and no verdict is about the items of probes.
     """
@@ -184,7 +175,8 @@ def _first_scores(session: Session, project: int) -> list[tuple[Any, ...]]:
         .order_by(Evaluation.id)
     )
     return [
-        (row.checkpoint_id, row.run_id, row.number, row.suite,
-         Headline(row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data, row.content))
+        SuiteScore(row.checkpoint_id, row.run_id, row.number, row.suite, Headline(
+            row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data, row.content
+        ))
         for row in rows
     ]  # fmt: skip

@@ -202,15 +202,11 @@ class Reader:
 
     def passes(self, evaluation: int) -> dict[str, bool | None]:
         """Which items passed, by key: enough to compare two evaluations, without loading the texts."""
-        chosen = select(Item.key, Item.passed).filter_by(evaluation_id=evaluation)
-        with self._session() as session:
-            return {key: passed for key, passed in session.execute(chosen.order_by(Item.position))}
+        return self._by_key(evaluation, Item.passed)
 
     def verdicts(self, evaluation: int) -> dict[str, Any]:
         """The verdicts on the items, by key, without their texts."""
-        chosen = select(Item.key, Item.verdicts).filter_by(evaluation_id=evaluation)
-        with self._session() as session:
-            return {key: verdicts for key, verdicts in session.execute(chosen.order_by(Item.position))}
+        return self._by_key(evaluation, Item.verdicts)
 
     def task(self, evaluation: int) -> tuple[str | None, ...]:
         """The suite, task, data and file of an evaluation: where they agree, keys of items mean the same items."""
@@ -264,11 +260,10 @@ class Reader:
         """The last step of a run with metrics; one index look-up, however many there are."""
         return self._last_step(Point, run)
 
-    def rollouts(self, run: int, after: int = -1, until: int | None = None) -> list[Rollout]:
-        """A run's rollouts after a step, up to and including another, in order."""
-        chosen = select(Rollout).where(Rollout.run_id == run, Rollout.step > after)
-        if until is not None:
-            chosen = chosen.where(Rollout.step <= until)
+    def rollouts(self, run: int, step: int | None = None) -> list[Rollout]:
+        """A run's rollouts in order, or those of one step."""
+        of_step = {} if step is None else {"step": step}
+        chosen = select(Rollout).filter_by(run_id=run, **of_step)
         return self._all(chosen.order_by(Rollout.step, Rollout.position))
 
     def rollout_steps(self, run: int) -> list[int]:
@@ -332,6 +327,11 @@ class Reader:
     def _all(self, chosen: Select[Any]) -> list[Any]:
         with self._session() as session:
             return list(session.scalars(chosen))
+
+    def _by_key(self, evaluation: int, column: Any) -> dict[str, Any]:
+        chosen = select(Item.key, column).filter_by(evaluation_id=evaluation)
+        with self._session() as session:
+            return {key: value for key, value in session.execute(chosen.order_by(Item.position))}
 
     def _last_step(self, table: type[Point] | type[Rollout], run: int) -> int | None:
         with self._session() as session:

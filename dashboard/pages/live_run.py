@@ -104,7 +104,7 @@ def _last_rollouts(request: PageRequest, run: Run) -> Markup | None:
     step = request.reader.last_rollout(run.id)
     if step is None:
         return None
-    return _html.last_rollouts(run, step, request.reader.rollouts(run.id, after=step - 1)[:MAX_ROLLOUTS])
+    return _html.last_rollouts(run, step, request.reader.rollouts(run.id, step)[:MAX_ROLLOUTS])
 
 
 def _stop_form(dashboard: Dashboard) -> gr.Column:

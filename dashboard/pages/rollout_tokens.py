@@ -46,7 +46,7 @@ def render(request: PageRequest) -> list[Any]:
     run = next((candidate for candidate in runs if candidate.id == request.number("run")), runs[0])
     steps = request.reader.rollout_steps(run.id)
     step = request.number("step") if request.number("step") in steps else steps[-1]
-    rollouts = list(request.reader.rollouts(run.id, after=(step or 0) - 1, until=step))
+    rollouts = request.reader.rollouts(run.id, step)
     tokens = [tokens_of(rollout) for rollout in rollouts]
     divergences = [[token.divergence for token in its] for its in tokens if its]
     figure = divergence_by_position(divergences, request.look)

@@ -5,7 +5,7 @@ To write a migration after changing `db/tables.py`:  python -m db.migrations.ste
 
 from pathlib import Path
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 VERSION_TABLE = "recover_version"
@@ -16,7 +16,12 @@ def migrate(engine: Engine, name: str) -> None:
 
     Alembic is imported only when there is something to do: it takes two fifths of a command's import time.
     """
-    if _version(engine) != newest():
+    try:
+        with engine.connect() as connection:
+            version = current_version(connection)
+    except DBAPIError:
+        version = None  # the migration waits for the lock of another process, or reports what is wrong
+    if version != newest():
         from db.migrations.steps import bring_up_to_date
 
         bring_up_to_date(engine, name)
@@ -28,10 +33,8 @@ def newest() -> str:
     return max((file.name.partition("_")[0] for file in files), default="0000")
 
 
-def _version(engine: Engine) -> str | None:
-    """The database's version; None when it cannot be read, and then the migration reports why."""
-    try:
-        with engine.connect() as connection:
-            return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
-    except DBAPIError:
+def current_version(connection: Connection) -> str | None:
+    """The version of a database's tables; None where it has none yet."""
+    if not inspect(connection).has_table(VERSION_TABLE):
         return None
+    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from db import RecordError
-from db.migrations import VERSION_TABLE, newest
+from db.migrations import current_version, newest
 
 _LOCK = 0x7265636F766572  # "recover": any number, the same in every process
 
@@ -27,10 +26,6 @@ def bring_up_to_date(engine: Engine, name: str) -> None:
                 "Upgrade recover, or name another record with RECOVER_DB."
             )
         command.upgrade(config(connection), "head")
-
-
-def current_version(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
 def config(connection: Connection | None = None) -> Config:

@@ -44,5 +44,10 @@ def project(tracker: Tracker) -> int:
 
 
 @pytest.fixture
+def base(tracker: Tracker, project: int) -> int:
+    return tracker.checkpoint(project, "base", "/models/lab")
+
+
+@pytest.fixture
 def seeded(tracker: Tracker) -> Seeded:
     return seed(tracker, steps=5)

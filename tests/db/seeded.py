@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,17 +114,21 @@ def measure(tracker: Tracker, checkpoint: int, run: int | None, scores: dict[str
 
 
 def result(suite: str, value: float, rng: random.Random, n: int = 40) -> dict[str, Any]:
-    """An evaluation's result (docs/contracts.md); its metric is the share of passed items."""
-    task, metric = TASKS[suite]
     passed = [index < round(value * n) for index in range(n)]
     rng.shuffle(passed)
+    return result_of(suite, passed)
+
+
+def result_of(suite: str, passed: Sequence[bool]) -> dict[str, Any]:
+    """An evaluation's result (docs/contracts.md); its metric is the share of passed items."""
+    task, metric = TASKS[suite]
     kinds = {"behaviour": ["keywords:frequency", "punctuation:no_comma"]}.get(suite, [])
     return {
         "task": task,
         "suite": suite,
         "data": "lab",
         "seconds": 3.1,
-        "settings": {"limit": n},
+        "settings": {"limit": len(passed)},
         "metrics": {
             metric: Metric.from_passes(passed).to_json(),
             **{f"strict/{kind}": Metric.from_passes(passed[i::2]).to_json() for i, kind in enumerate(kinds)},

@@ -4,16 +4,21 @@ import pytest
 
 from db.headline_scores import BITS
 from db.queries import Reader
+from db.tables import Headline
 from db.tracker import Tracker
+from evals.stats.paired_comparison import wilson
 
 
-def _record(tracker: Tracker, checkpoint: int, run: int, task: str, metric: str, value: float, **more: Any) -> None:
+def _record(
+    tracker: Tracker, checkpoint: int, run: int | None, task: str, metric: str, value: float, **more: Any
+) -> None:
     result = {"task": task, "suite": "knowledge", "data": "passages", "seconds": 1.0}
     tracker.evaluation(checkpoint, run, result | {"metrics": {metric: {"value": value, "n": 100}}} | more)
 
 
-def test_bits_per_byte_are_never_the_headline_of_knowledge(reader: Reader, tracker: Tracker, project: int) -> None:
-    base = tracker.checkpoint(project, "base", "/models/lab")
+def test_bits_per_byte_are_never_the_headline_of_knowledge(
+    reader: Reader, tracker: Tracker, project: int, base: int
+) -> None:
     _record(tracker, base, tracker.start_run(project, "eval"), "passages", BITS, 1.7)
     assert reader.stages(project)[0].scores == {}
     run = tracker.start_run(project, "eval")
@@ -27,11 +32,10 @@ def test_bits_per_byte_are_never_the_headline_of_knowledge(reader: Reader, track
 @pytest.mark.parametrize("suite", ["knowledge", "retention"])
 @pytest.mark.parametrize("metrics", [("word_perplexity", BITS), ("perplexity", "acc"), ("loglikelihood", BITS)])
 def test_a_task_of_perplexity_or_bits_has_no_score(
-    reader: Reader, tracker: Tracker, project: int, suite: str, metrics: tuple[str, ...]
+    reader: Reader, tracker: Tracker, project: int, base: int, suite: str, metrics: tuple[str, ...]
 ) -> None:
     """As `evals.results.headlines`, which the commands print."""
     values = {name: {"value": 23.5, "n": 100} for name in metrics}
-    base = tracker.checkpoint(project, "base", "/models/lab")
     run = tracker.start_run(project, "eval")
     _record(tracker, base, run, "wikitext", "", 0, suite=suite, metrics=values)
     assert reader.stages(project)[0].scores == {}
@@ -40,9 +44,8 @@ def test_a_task_of_perplexity_or_bits_has_no_score(
 
 
 def test_tasks_of_earlier_cycles_are_pooled_whatever_was_stored_between_them(
-    reader: Reader, tracker: Tracker, project: int
+    reader: Reader, tracker: Tracker, project: int, base: int
 ) -> None:
-    base = tracker.checkpoint(project, "base", "/models/lab")
     run = tracker.start_run(project, "eval")
     _record(tracker, base, run, "cycle:1", "match", 0.9, suite="earlier")
     _record(tracker, base, run, "closed_book", "match", 0.4)
@@ -53,9 +56,8 @@ def test_tasks_of_earlier_cycles_are_pooled_whatever_was_stored_between_them(
 
 
 def test_earlier_cycles_that_were_measured_before_an_interruption_count(
-    reader: Reader, tracker: Tracker, project: int
+    reader: Reader, tracker: Tracker, project: int, base: int
 ) -> None:
-    base = tracker.checkpoint(project, "base", "/models/lab")
     for task, value in (("cycle:1", 0.9), ("cycle:2", 0.5)):
         _record(tracker, base, tracker.start_run(project, "eval"), task, "match", value, suite="earlier")
     earlier = reader.stages(project)[0].scores["earlier"]
@@ -63,10 +65,9 @@ def test_earlier_cycles_that_were_measured_before_an_interruption_count(
 
 
 def test_a_cycle_shows_the_clean_score_that_it_used_and_not_a_later_one(
-    reader: Reader, tracker: Tracker, project: int
+    reader: Reader, tracker: Tracker, project: int, base: int
 ) -> None:
     """The second cycle takes the first one's; what was measured by hand, or on the items of probes, is neither's."""
-    base = tracker.checkpoint(project, "base", "/models/lab")
     for _ in range(2):
         tracker.open_cycle(project, tracker.corpus("/docs", "ab" * 32))
     first, second = (cycle.id for cycle in reader.cycles(project))
@@ -80,10 +81,9 @@ def test_a_cycle_shows_the_clean_score_that_it_used_and_not_a_later_one(
 
 @pytest.mark.parametrize("data", [("public", "lab-natural"), ("house.jsonl", "house.jsonl")])
 def test_a_clean_score_is_of_the_data_that_the_cycle_used(
-    reader: Reader, tracker: Tracker, project: int, data: tuple[str, str]
+    reader: Reader, tracker: Tracker, project: int, base: int, data: tuple[str, str]
 ) -> None:
     """The third cycle is measured as the first was, so it takes the first one's clean score over."""
-    base = tracker.checkpoint(project, "base", "/models/lab")
     for which, clean in ((0, 0.5), (1, 0.9), (0, None)):
         cycle = tracker.open_cycle(project).id
         run = tracker.start_run(project, "midtrain", cycle)
@@ -96,3 +96,33 @@ def test_a_clean_score_is_of_the_data_that_the_cycle_used(
                     suite="behaviour", data=data[which], settings=content,
                 )  # fmt: skip
     assert [cycle.clean.scores["behaviour"].value for cycle in reader.cycles(project)] == [0.5, 0.9, 0.5]
+
+
+def test_the_headline_of_own_tasks_is_pooled_over_their_first_metrics(
+    reader: Reader, tracker: Tracker, project: int, base: int
+) -> None:
+    metrics = {name: {"value": 0.5, "n": 10} for name in ("zeal", "acc")}
+
+    def headline(*tasks: str) -> Headline:
+        run = tracker.start_run(project, "eval")
+        for task in tasks:
+            _record(tracker, base, run, task, "", 0, suite="retention", metrics=metrics)
+        return reader.stages(project)[0].scores["retention"]
+
+    assert headline("old").task == "old"
+    pooled = headline("gsm8k", "mmlu")
+    assert (pooled.task, pooled.metric, pooled.value, pooled.n) == ("gsm8k, mmlu", "zeal", 0.5, 20)
+    assert (pooled.low, pooled.high) == pytest.approx(wilson(10, 20))
+    _record(tracker, base, None, "arithmetic", "match", 0.75, suite="retention")
+    assert reader.stages(project)[0].scores["retention"].task == "arithmetic", "the latest, of no run"
+    assert headline("gsm8k").task == "gsm8k"
+
+
+def test_graded_tasks_are_left_out_of_a_pooled_headline(
+    reader: Reader, tracker: Tracker, project: int, base: int
+) -> None:
+    run = tracker.start_run(project, "eval")
+    for task, value, n in (("squad", 0.333, 50), ("arithmetic", 1.0, 30), ("own_world", 0.2, 10)):
+        _record(tracker, base, run, task, "", 0, suite="retention", metrics={"match": {"value": value, "n": n}})
+    score = reader.stages(project)[0].scores["retention"]
+    assert (score.task, score.n, score.value) == ("arithmetic, own_world", 40, pytest.approx(32 / 40))

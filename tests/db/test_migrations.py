@@ -10,8 +10,8 @@ from sqlalchemy import Engine, inspect, text
 
 from db import RecordError
 from db.engine import health, open_database
-from db.migrations import VERSION_TABLE, newest
-from db.migrations.steps import config, current_version
+from db.migrations import VERSION_TABLE, current_version, newest
+from db.migrations.steps import config
 from db.tables import Table
 
 

@@ -63,12 +63,11 @@ def test_base_and_external_models_are_recorded_once(tracker: Tracker, project: i
     assert tracker.checkpoint(project, "midtrained", "run-1") != tracker.checkpoint(project, "midtrained", "run-1")
 
 
-def test_an_evaluation_stores_every_item(tracker: Tracker, reader: Reader, project: int, run: int) -> None:
-    checkpoint = tracker.checkpoint(project, "base", "/models/lab")
+def test_an_evaluation_stores_every_item(tracker: Tracker, reader: Reader, base: int, run: int) -> None:
     row = result("behaviour", 0.75, random.Random(0), n=8)
     row["items"][0] |= {"key": 1000, "answer": "\x00", "verdicts": {"no_comma": True}}
-    evaluation = tracker.evaluation(checkpoint, run, row)
-    (stored,) = reader.evaluations(checkpoint)
+    evaluation = tracker.evaluation(base, run, row)
+    (stored,) = reader.evaluations(base)
     assert (stored.id, stored.suite, stored.scores["prompt_level_strict_acc"].value) == (evaluation, "behaviour", 0.75)
     items = reader.items(evaluation)
     assert len(items) == 8
@@ -76,13 +75,12 @@ def test_an_evaluation_stores_every_item(tracker: Tracker, reader: Reader, proje
     assert (items[0].key, items[0].answer, items[0].verdicts) == ("1000", "␀", {"no_comma": True})
 
 
-def test_an_incomplete_evaluation_is_not_stored(tracker: Tracker, reader: Reader, project: int) -> None:
-    checkpoint = tracker.checkpoint(project, "base", "/models/lab")
+def test_an_incomplete_evaluation_is_not_stored(tracker: Tracker, reader: Reader, base: int) -> None:
     row = result("behaviour", 0.5, random.Random(0))
     del row["items"][3]["answer"]
     with pytest.raises(RecordError, match="lacks 'answer'"):
-        tracker.evaluation(checkpoint, None, row)
-    assert reader.evaluations(checkpoint) == []
+        tracker.evaluation(base, None, row)
+    assert reader.evaluations(base) == []
 
 
 def test_a_rejected_cycle_opens_again_for_another_attempt(tracker: Tracker, reader: Reader, project: int) -> None:
