@@ -10,7 +10,6 @@ from markupsafe import Markup
 from dashboard.pages import cycle as cycle_parts
 from dashboard.pages import cycle_summary as summaries
 from dashboard.pages import studies as study_parts
-from dashboard.pages.cycle import curves_of
 from dashboard.pages.forms import notes_card
 from dashboard.pages.overview import summary
 from dashboard.ui.caches import RunMetrics
@@ -52,7 +51,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
     clean = summaries.clean_mark(past)
     runs, metrics = reader.runs(project.id), RunMetrics(reader)
     cycle_runs = [run for run in reversed(runs) if run.cycle == number]
-    curve_chart = _chart("curves", partial(curves, curves_of(cycle_runs, metrics)))
+    curve_chart = _chart("curves", partial(curves, cycle_parts.curves_of(cycle_runs, metrics)))
     sections = [
         summary(reader, project, cycle, trails[-1], clean, cycle_runs, metrics, is_last=cycle == cycles[-1]),
         card("Over the cycles", _chart("over-time", partial(over_time, trails, clean))),
@@ -106,13 +105,11 @@ def check_page(data: Mapping[str, Any]) -> str:
     is_broken = any(fault["repairable"] for fault in data["turn_ends"]["faults"])
     outcome = badge(BADGES["failed" if is_broken else data["outcome"]])
     sections = [
-        page_title(bdi(title, 200), Markup("<p>{}</p>").format(data["summary"]), outcome),
+        page_title(bdi(title, 200), _paragraphs([data["summary"]]), outcome),
         card("Forgotten", _table("What the fine-tune has forgotten", data["forgotten"])),
         card("Learned", _table("What the fine-tune has learned", data["learned"])) if data["learned"] else "",
         card("How turns end", _turn_ends(data["turn_ends"])),
-        card("Notes", Markup("").join(Markup("<p>{}</p>").format(note) for note in data["notes"]))
-        if data["notes"]
-        else "",
+        card("Notes", _paragraphs(data["notes"])) if data["notes"] else "",
     ]
     return _file(title, sections, script="")
 
@@ -122,8 +119,13 @@ def _turn_ends(ends: Mapping[str, Any]) -> Markup:
     sentences = [f"{fault['what']}. {fault['cure']}" for fault in ends["faults"]] or [
         "The turns of the model end where they should."
     ]
-    text = Markup("").join(Markup("<p>{}</p>").format(sentence) for sentence in sentences)
-    return text + table("The tokens that end a turn, and what both models do", ("", "fine-tune", "base"), rows)
+    return _paragraphs(sentences) + table(
+        "The tokens that end a turn, and what both models do", ("", "fine-tune", "base"), rows
+    )
+
+
+def _paragraphs(texts: Sequence[str]) -> Markup:
+    return Markup("").join(Markup("<p>{}</p>").format(text) for text in texts)
 
 
 def _table(caption: str, rows: list[dict[str, Any]]) -> Markup:

@@ -9,12 +9,12 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
+from dashboard.pages.compare import changes_by_kind, on_shared_items
 from dashboard.pages.cycle_list import documents_path
-from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, Task, earlier_bounds, latest_evaluations
+from dashboard.pages.cycle_summary import EARLIER_KNOWLEDGE, Task, latest_evaluations
 from dashboard.pages.forms import note_form, notes_card, promotion_form
 from dashboard.pages.overview import verdict
 from dashboard.pages.repaired_models import no_cycle
-from dashboard.pages.shared_items import changes_by_kind, on_shared_items
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.figure import NAMES, Axis
 from dashboard.ui.charts.runs import RunCurves, curves, meanings
@@ -157,7 +157,8 @@ def results(
     decisions: Sequence[Promotion],
 ) -> list[Markup]:
     """What was measured and decided, for the page of a cycle and for its report."""
-    evaluations = _latest_evaluations(reader, cycle)
+    ends = {name: getattr(cycle, name).checkpoint for name in STAGES}
+    evaluations = {name: latest_evaluations(reader, end, cycle.number) if end else {} for name, end in ends.items()}
     return [
         attempts(stages, decisions, cycle),
         measurements(reader, evaluations, cycle),
@@ -209,15 +210,6 @@ def attempts(stages: Sequence[Stage], decisions: Sequence[Promotion], cycle: Cyc
     return card("Attempts", content, note if is_one_student else "Oldest first.")
 
 
-def _latest_evaluations(reader: Reader, cycle: Cycle) -> Evaluations:
-    """By stage: those that the cycle used."""
-    checkpoints = {name: getattr(cycle, name).checkpoint for name in STAGES}
-    return {
-        name: latest_evaluations(reader, checkpoint, cycle.number) if checkpoint else {}
-        for name, checkpoint in checkpoints.items()
-    }
-
-
 def measurements(reader: Reader, evaluations: Evaluations, cycle: Cycle) -> Markup:
     """Every task that was measured, for each of the three checkpoints."""
     tasks = sorted({key for tasks in evaluations.values() for key in tasks if key[0] != EARLIER_KNOWLEDGE})
@@ -246,12 +238,13 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
     by_task = {f"cycle:{other.number}": other for other in cycles}
     keys = {**evaluations["damaged"], **evaluations["recovered"]}
     tasks = {key[1]: key for key in keys if key[0] == EARLIER_KNOWLEDGE and key[1]}
+    bounds = (cycle.verdict or {}).get(EARLIER_KNOWLEDGE) or {}
     rows = []
     for task in sorted(tasks, key=lambda name: by_task[name].number if name in by_task else 0):
         earlier = by_task.get(task)
         current = [evaluations[stage].get(tasks[task]) for stage in ("damaged", "recovered")]
         scores = [headline(evaluation) if evaluation else None for evaluation in current]
-        bound = earlier_bounds(cycle).get(task.removeprefix("cycle:"), {})
+        bound = bounds.get(task.removeprefix("cycle:"), {})
         then = number(earlier.recovered.scores.get("knowledge") if earlier else None)
         if bound.get("before") is not None:  # on the questions that were asked both times
             then = score_cell(bound["before"])

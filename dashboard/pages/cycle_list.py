@@ -1,6 +1,7 @@
 """All cycles in one table, with filters and sorting; each row links to its cycle."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -38,18 +39,15 @@ TABLE_NOTE = "Scores before the cycle → after mid-training → after distillat
 _html = load("overview.html")
 
 
-def _final_score(axis: Axis) -> Callable[[Row], float]:
-    def value(row: Row) -> float:
-        level = row[1].recovered and row[1].recovered.level(axis)
-        return level.value if level else -1.0
-
-    return value
+def _final_score(axis: Axis, row: Row) -> float:
+    level = row[1].recovered and row[1].recovered.level(axis)
+    return level.value if level else -1.0
 
 
 SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
     "": ("newest first", lambda row: row[0].number),
     "oldest": ("oldest first", lambda row: -row[0].number),
-    **{axis: (MEASURES[axis], _final_score(axis)) for axis in NAMES},
+    **{axis: (MEASURES[axis], partial(_final_score, axis)) for axis in NAMES},
 }
 
 
@@ -94,15 +92,7 @@ def cycle_table(rows: Sequence[Row], runs: Sequence[Run], metrics: RunMetrics, r
         _cells(cycle, trail, summaries.cost(cycle, runs, seconds), root, _how_read(midtrainings.get(cycle.number)))
         for cycle, trail in rows
     ]
-    columns = [
-        "Cycle",
-        "Verdict",
-        "Documents",
-        *(name.capitalize() for name in MEASURES.values()),
-        "Steps",
-        "Time",
-        "Opened",
-    ]
+    columns = ["Cycle", "Verdict", "Documents", *NAMES.values(), "Steps", "Time", "Opened"]
     caption = "Cycles: scores before, after mid-training, after distillation"
     return _html.cycle_table(table(caption, columns, cells, save="cycles"), TABLE_NOTE)
 

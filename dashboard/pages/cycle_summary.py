@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
-from typing import Any
 
 from markupsafe import Markup
 
@@ -184,8 +183,3 @@ def against_gate(newest_first: Sequence[Promotion], checkpoint: Checkpoint | Non
     """Who put a checkpoint into use against the gate, when and why; empty if nobody did."""
     promotion = promotion_against_gate(newest_first, checkpoint.id) if checkpoint else None
     return _html.against_gate(promotion) if promotion else Markup()
-
-
-def earlier_bounds(cycle: Cycle) -> dict[str, dict[str, Any]]:
-    """The condition on the knowledge of each earlier cycle's documents, by cycle number."""
-    return (cycle.verdict or {}).get(EARLIER_KNOWLEDGE) or {}

@@ -7,11 +7,10 @@ import gradio as gr
 from markupsafe import Markup
 
 from dashboard.pages import cycle_summary as summaries
-from dashboard.pages.compare import count_flips
+from dashboard.pages.compare import Shared, count_flips, on_shared_items
 from dashboard.pages.cycle_list import cycle_table
 from dashboard.pages.cycle_summary import against_gate, outcome_text
 from dashboard.pages.repaired_models import repair_sections
-from dashboard.pages.shared_items import Shared, on_shared_items
 from dashboard.ui.caches import RunMetrics
 from dashboard.ui.charts.cycles import Mark, Trail, over_time, plane
 from dashboard.ui.charts.figure import Axis

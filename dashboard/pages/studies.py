@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.ui.charts.figure import LIGHT, Palette
+from dashboard.ui.charts.figure import NAMES, WIDE_LIGHT, Look, Palette
 from dashboard.ui.html import (
     Cell,
     Macro,
@@ -68,8 +68,7 @@ def render(request: PageRequest) -> list[Any]:
     if study is None:
         raise NotFound("There is no such study", link=link("studies", "All studies"))
     title = page_title(title_of(study), above=links([link("studies", "All studies")]))
-    look = request.look
-    pictures = join(arm_pictures(study, look.palette, look.narrow).values())
+    pictures = join(arm_pictures(study, request.look).values())
     arms = card("Arms", pictures + arm_table(study) + how_to_open(study, request.project.root), ARMS_NOTE)
     return [title, join([_summary(request, study), arms if study.arms else ""])]
 
@@ -104,9 +103,9 @@ def shipped(request: PageRequest) -> Markup:
 
 def _shipped_sections(request: PageRequest, study: Study) -> list[Markup]:
     """What a study that ships has shown: its claims, and its arms where their scores are at hand."""
-    look, title = (request.look.palette, request.look.narrow), f"{title_of(study)}: {study.declaration['title']}"
-    claims = card(title, claim_table(study) + picture(study, *look), PICTURE_NOTE)
-    arms = [card("Arms", join(arm_pictures(study, *look).values()), ARMS_NOTE)] if study.arms else []
+    title = f"{title_of(study)}: {study.declaration['title']}"
+    claims = card(title, claim_table(study) + picture(study, request.look), PICTURE_NOTE)
+    arms = [card("Arms", join(arm_pictures(study, request.look).values()), ARMS_NOTE)] if study.arms else []
     return [claims, *arms]
 
 
@@ -118,8 +117,7 @@ def verdicts_of(study: Study) -> str:
 
 def _summary(request: PageRequest, study: Study) -> Markup:
     arms = link("studies", "arms", study=study.id)
-    intervals = picture(study, request.look.palette, request.look.narrow)
-    content = join([head(study, arms), claim_table(study), intervals])
+    content = join([head(study, arms), claim_table(study), picture(study, request.look)])
     note = progress_of(study) or PICTURE_NOTE
     return card(f"{title_of(study)}: {study.declaration['title']}", content, note)
 
@@ -154,14 +152,13 @@ def arm_table(study: Study) -> Markup:
         for name, entries in study.arms.items()
         for entry in entries
     ]
-    names = [name.capitalize() for name in MEASURES.values()]
-    columns = ["Arm", *names, "Steps", "PFLOPs", "Seconds", "Code"]
+    columns = ["Arm", *NAMES.values(), "Steps", "PFLOPs", "Seconds", "Code"]
     return table(f"Arms of {study.name}", columns, rows, save=f"arms-{study.name}-{study.size}")
 
 
-def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Markup:
+def picture(study: Study, look: Look = WIDE_LIGHT) -> Markup:
     """The interval of every claim beside the source's mark, as an SVG."""
-    width = NARROW_WIDTH if narrow else WIDTH
+    width, colours = _width(look), look.palette
     ends = [0.0] + [v for claim in study.claims for v in _values(claim)]
     step = _tick_step(max(ends) - min(ends))
     first, last = math.floor(min(ends) / step), math.ceil(max(ends) / step)
@@ -176,32 +173,29 @@ def picture(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> Mar
     return _html.picture(width, rows, ticks, x(0.0), colours, title)
 
 
-def arm_pictures(study: Study, colours: Palette = LIGHT, narrow: bool = False) -> dict[str, Markup]:
+def arm_pictures(study: Study, look: Look = WIDE_LIGHT) -> dict[str, Markup]:
     """The measures of every arm, and above its KL to the clean model where that was measured, as SVGs by name."""
     means = dict(sorted(_means_of_arms(study).items(), key=lambda arm: -sum(arm[1].values())))
     kls = {name: kl for name, entries in study.arms.items() if math.isfinite(kl := _kl(entries))}
     numbers = {name: f"{number} " if kls else "" for number, name in enumerate(means, 1)}
-    width, measures = (
-        NARROW_WIDTH if narrow else WIDTH,
-        [m for m in MEASURES if any(m in arm for arm in means.values())],
-    )
-    names = _legend(measures, width)
+    width = _width(look)
+    names = _legend([m for m in MEASURES if any(m in arm for arm in means.values())], width)
     top = names[-1][1] + 14 if names else 0
-    left, line = (EDGE, NARROW_LINE) if narrow else (NAME_WIDTH, LINE)
+    left, line = (EDGE, NARROW_LINE) if look.narrow else (NAME_WIDTH, LINE)
     rows = [
         {
             "name": f"{numbers[name]}{name}",
             "y": (y := top + line * number - line // 3),
-            "text_y": y - 14 if narrow else y + 4,
+            "text_y": y - 14 if look.narrow else y + 4,
             "marks": [(measure, _between(left, width - EDGE, value)) for measure, value in arm.items()],
         }
         for number, (name, arm) in enumerate(means.items(), 1)
     ]
     ticks = [(_between(left, width - EDGE, fifth / 5), f"{fifth / 5:g}") for fifth in range(6)]
     title = f"Scores of the arms of {study.name}"
-    pictures = {"arms": _html.arms(width, top, top + line * len(rows), rows, ticks, names, colours, title)}
+    pictures = {"arms": _html.arms(width, top, top + line * len(rows), rows, ticks, names, look.palette, title)}
     is_charted = any(measure in means[name] for name in kls for measure in CHARTED)
-    return pictures | ({"kl": _plane(study, means, kls, numbers, colours, width)} if is_charted else {})
+    return pictures | ({"kl": _plane(study, means, kls, numbers, look)} if is_charted else {})
 
 
 def _plane(
@@ -209,10 +203,10 @@ def _plane(
     means: Mapping[str, Mapping[str, float]],
     kls: Mapping[str, float],
     numbers: Mapping[str, str],
-    colours: Palette,
-    width: int,
+    look: Look,
 ) -> Markup:
     """A panel for each of two measures. The KL has a logarithmic scale, and left of it 0, for what is too small."""
+    width = _width(look)
     largest = max(kls.values()) or 0.1
     across = _round_numbers(min(kl for kl in (*kls.values(), largest) if kl >= largest / 1000), largest)
 
@@ -243,7 +237,7 @@ def _plane(
         panels.append({"measure": measure, "name": MEASURES[measure], "top": top, "up": lines, "points": points})
     ticks = [(x(0), "0"), *((x(kl), f"{kl:g}") for kl in across)]
     title = f"Scores of the arms of {study.name} by their KL to the clean model"
-    return _html.plane(width, PANEL_HEIGHT, panels, ticks, colours, title)
+    return _html.plane(width, PANEL_HEIGHT, panels, ticks, look.palette, title)
 
 
 def place_labels(points: Sequence[dict[str, Any]], area: tuple[float, float, float, float]) -> None:
@@ -321,6 +315,10 @@ def _legend(measures: Sequence[str], width: int) -> list[tuple[float, float, str
         names.append((x, y, measure, MEASURES[measure]))
         x += space
     return names
+
+
+def _width(look: Look) -> int:
+    return NARROW_WIDTH if look.narrow else WIDTH
 
 
 def _between(first: float, last: float, share: float) -> float:

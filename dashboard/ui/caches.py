@@ -22,8 +22,7 @@ class _Entry:
 
 
 class ViewCache:
-    def __init__(self, max_entries: int = MAX_ENTRIES, max_age: float = MAX_AGE) -> None:
-        self._max_entries, self._max_age = max_entries, max_age
+    def __init__(self) -> None:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -32,10 +31,10 @@ class ViewCache:
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
-            while len(self._entries) > self._max_entries:
+            while len(self._entries) > MAX_ENTRIES:
                 self._entries.popitem(last=False)
         with entry.lock:
-            if entry.value is None or time.monotonic() - entry.value[0] >= self._max_age:
+            if entry.value is None or time.monotonic() - entry.value[0] >= MAX_AGE:
                 value = compute()  # the time is taken afterwards: a slow page would be old when it is ready
                 entry.value = time.monotonic(), value
             return entry.value[1]

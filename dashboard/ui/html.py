@@ -28,16 +28,12 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table").disable("i
 # Plotly's build with lines and bars only (`plotly.js-basic-dist-min` on npm): a browser reads it in a sixth of the
 # time that the whole takes. To renew it, put the newer file into `static` and name it here and in page.js.
 PLOTLY = "plotly-basic-4.1.1.min.js"
-_ELEMENT = Markup(
-    '<div class="chart" role="img" aria-label="{}" data-chart="{}" data-figure="{}"{} style="height: {}px"></div>'
-)
 _CHARTS = {
     "over-time": "Over the cycles",
     "plane": "New knowledge against what must stay",
     "curves": "Curves",
     "divergence": "Divergence by position",
 }  # titles
-_NARROW = Markup(' data-narrow="{}"')
 
 
 def clock(at: datetime) -> str:
@@ -182,12 +178,12 @@ def change(before: float | None, after: float | None) -> Markup:
 def chart(name: str, figure: Figure, narrow: Figure | None = None) -> Markup:
     """An element with the figure's height from the start, so that nothing below it jumps. A page that no server can
     draw again for a phone, a report, has the figure for narrow windows beside the other."""
-    other = _NARROW.format(_json(narrow)) if narrow else ""
-    return _ELEMENT.format(_CHARTS.get(name, name), name, _json(figure), other, figure["layout"]["height"])
+    other = _json(narrow) if narrow else ""
+    return _html.chart(_CHARTS.get(name, name), name, _json(figure), figure["layout"]["height"], other)
 
 
 def chart_card(name: str, figure: Figure) -> Markup:
-    return Markup('<section class="card">{}</section>').format(chart(name, figure))
+    return _html.chart_card(chart(name, figure))
 
 
 def _json(figure: Figure) -> Markup:

@@ -240,15 +240,10 @@ def _line(points: Sequence[_Point | None], color: str, mode: str, name: str, **l
 
 
 def _intervals(points: Sequence[_Point | None], color: str) -> dict[str, Any]:
-    above: list[float | None] = []
-    below: list[float | None] = []
-    first = len(points) - MAX_INTERVALS
-    for index, point in enumerate(points):
-        value, low, high = (point.level.value, point.level.low, point.level.high) if point else (0, None, None)
-        if index < first:
-            low = high = None
-        above.append(None if high is None else high - value)
-        below.append(None if low is None else value - low)
+    levels = [point.level if point else None for point in points]
+    levels[:-MAX_INTERVALS] = [None] * (len(points) - MAX_INTERVALS)
+    above = [level.high - level.value if level and level.high is not None else None for level in levels]
+    below = [level.value - level.low if level and level.low is not None else None for level in levels]
     bars = dict(type="data", symmetric=False, array=above, arrayminus=below)
     return bars | dict(color=color, thickness=1.2, width=3)
 

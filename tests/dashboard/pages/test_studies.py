@@ -9,15 +9,20 @@ from dashboard.actions import Actions
 from dashboard.html_report import study_report
 from dashboard.pages import studies
 from dashboard.pages.studies import arm_pictures, picture, place_labels
+from dashboard.ui.charts.figure import Look
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import Study
 from tests.dashboard.page_requests import page_html
-from tests.db.seeded import CLAIMS, COMMON, add_study, declaration, seed
+from tests.db.seeded import CLAIMS, COMMON, add_study, declaration
 
 
-def test_every_verdict_stands_beside_its_interval_and_the_source(tracker, written) -> None:
-    add_study(tracker, seed(tracker).project)
+@pytest.fixture
+def study(tracker, written, seeded) -> Study:
+    return written.study(add_study(tracker, seeded.project))
+
+
+def test_every_verdict_stands_beside_its_interval_and_the_source(written, study) -> None:
     html = page_html(studies, written)
     for text in ("Supported", "Refuted", "Cannot tell", "it would take 14 seeds", "Control: <bdi>interpolation alone"):
         assert text in html
@@ -27,12 +32,11 @@ def test_every_verdict_stands_beside_its_interval_and_the_source(tracker, writte
     assert "9f9f9f9f9f9f9f9f" in html
 
 
-def test_a_value_that_is_no_number_is_left_out(tracker, written) -> None:
-    project = seed(tracker).project
+def test_a_value_that_is_no_number_is_left_out(tracker, written, seeded) -> None:
     claim = COMMON | CLAIMS[0] | {"n": 600, "estimate": None, "low": None, "high": None, "seeds": [0.1, None]}
     entry = {"arm": "opd", "seed": 1, "scores": {"behaviour": 0.5}, "steps": 8, "pflops": 0.1, "seconds": 1.0}
     for kl in (None, math.nan):
-        study = tracker.study(project, "own", "quick", "ab12", declaration())
+        study = tracker.study(seeded.project, "own", "quick", "ab12", declaration())
         results = {"arms": [entry | {"values": {"kl_to_clean": kl}}], "planned": 1, "claims": [claim]}
         tracker.store_study(study, results, done=True)
         assert claim["text"] in page_html(studies, written)
@@ -40,18 +44,17 @@ def test_a_value_that_is_no_number_is_left_out(tracker, written) -> None:
         assert ElementTree.fromstring(picture(written.study(study))) is not None
 
 
-def test_a_study_links_to_its_arms(tracker, written) -> None:
-    study = add_study(tracker, seed(tracker).project)
-    assert f"studies?study={study}" in page_html(studies, written)
-    html = page_html(studies, written, f"?study={study}")
+def test_a_study_links_to_its_arms(written, study) -> None:
+    assert f"studies?study={study.id}" in page_html(studies, written)
+    html = page_html(studies, written, f"?study={study.id}")
     assert "opd, seed 3" in html
     assert "0.0021" in html
     assert "recover dashboard" not in html
 
 
-def test_the_commands_that_open_the_arms_name_the_projects_that_are_there(tracker, written, tmp_path: Path) -> None:
+def test_the_commands_that_open_the_arms_name_the_projects_that_are_there(study, tmp_path: Path) -> None:
     """What ships has no project; arms of several cycles have one each."""
-    study, root = written.study(add_study(tracker, seed(tracker).project)), tmp_path / "my notes"
+    root = tmp_path / "my notes"
     folder = root / ".recover/studies/personalisation-quick-9f9f9f9f"
     for name in ("seed-1", "seed-2/.recover", "seed-2-opd/.recover"):
         (folder / name).mkdir(parents=True)
@@ -62,16 +65,15 @@ def test_the_commands_that_open_the_arms_name_the_projects_that_are_there(tracke
     assert commands == [f"recover dashboard --project &#39;{folder}/{name}&#39;" for name in ("seed-2", "seed-2-opd")]
 
 
-def test_a_study_that_is_not_done_says_how_far_it_is(tracker, written) -> None:
-    study = tracker.study(seed(tracker).project, "length", "quick", "ab12", declaration())
+def test_a_study_that_is_not_done_says_how_far_it_is(tracker, written, seeded) -> None:
+    study = tracker.study(seeded.project, "length", "quick", "ab12", declaration())
     tracker.store_study(study, {"arms": [], "planned": 12, "claims": []}, done=False)
     html = page_html(studies, written)
     assert "0 of 12 arms and seeds are done" in html
     assert "not yet" in html
 
 
-def test_the_picture_is_an_svg_with_a_mark_for_every_interval(tracker, written) -> None:
-    study = written.study(add_study(tracker, seed(tracker).project))
+def test_the_picture_is_an_svg_with_a_mark_for_every_interval(study) -> None:
     svg = ElementTree.fromstring(picture(study))
     name = "{http://www.w3.org/2000/svg}"
     assert len(svg.findall(f"{name}circle[@r='5']")) == 3
@@ -80,12 +82,11 @@ def test_the_picture_is_an_svg_with_a_mark_for_every_interval(tracker, written) 
     assert all(0 <= float(circle.get("cx")) <= width for circle in svg.iter(f"{name}circle"))
 
 
-def test_arms_are_drawn_by_their_means_the_best_first_and_by_their_kl_where_it_was_measured(tracker, written) -> None:
-    study = written.study(add_study(tracker, seed(tracker).project))
+def test_arms_are_drawn_by_their_means_the_best_first_and_by_their_kl_where_it_was_measured(study) -> None:
     assert list(arm_pictures(study)) == ["arms"]
     name = "{http://www.w3.org/2000/svg}"
     for narrow in (False, True):
-        svg = ElementTree.fromstring(arm_pictures(study, narrow=narrow)["arms"])
+        svg = ElementTree.fromstring(arm_pictures(study, Look(narrow=narrow))["arms"])
         texts = [text.text for text in svg.iter(f"{name}text")]
         assert texts.index("opd") < texts.index("damaged")
         marks = {kind: len(svg.findall(f"{name}{kind}")) for kind in ("circle", "path", "rect[@width='9']")}
@@ -97,7 +98,7 @@ def test_arms_are_drawn_by_their_means_the_best_first_and_by_their_kl_where_it_w
         for entry in entries:
             entry["values"] = {"kl_to_clean": 0.05 if arm == "opd" else 0.4}
     for width, narrow in ((760, False), (360, True)):
-        plane = ElementTree.fromstring(arm_pictures(study, narrow=narrow)["kl"])
+        plane = ElementTree.fromstring(arm_pictures(study, Look(narrow=narrow))["kl"])
         circles = [{key: float(c.get(key)) for key in ("cx", "cy")} for c in plane.findall(f"{name}circle")]
         assert len(circles) == 4, "two arms in two panels"
         opd, damaged = sorted(circles[:2], key=lambda circle: circle["cx"])
@@ -135,9 +136,8 @@ def test_labels_of_points_keep_clear_of_points_and_of_each_other() -> None:
         assert all(abs(x - left) > 6 or abs(y - top) > 9 for left, top in [*places[:n], *marks])
 
 
-def test_the_report_of_a_study_is_one_file_that_loads_nothing(tracker, written) -> None:
-    study = written.study(add_study(tracker, seed(tracker).project, "<script>x</script>"))
-    html = study_report(study)
+def test_the_report_of_a_study_is_one_file_that_loads_nothing(tracker, written, seeded) -> None:
+    html = study_report(written.study(add_study(tracker, seeded.project, "<script>x</script>")))
     assert "<script>x" not in html
     body = html[html.index("<body>") :]
     assert "<svg" in body
@@ -149,15 +149,14 @@ def test_without_studies_the_page_says_what_to_run(reader: Reader) -> None:
         page_html(studies, reader)
 
 
-def test_a_project_without_studies_shows_those_that_ship_and_whether_any_has_its_verdict(tracker, written) -> None:
-    seed(tracker)
+def test_a_project_without_studies_shows_those_that_ship_and_whether_any_has_its_verdict(reader: Reader) -> None:
     unread = Study(name="length", declaration=declaration("Long answers"))
-    html = page_html(studies, written, actions=Actions(shipped_studies=lambda: [unread]))
+    html = page_html(studies, reader, actions=Actions(shipped_studies=lambda: [unread]))
     assert "none of them has run to its verdict yet." in html
     assert "Long answers" in html
     claims = [COMMON | {"n": 600} | claim for claim in CLAIMS]
     read = Study(name="cost", size="quick", hash="ab12", declaration=declaration(), results={"claims": claims})
-    html = page_html(studies, written, actions=Actions(shipped_studies=lambda: [unread, read]))
+    html = page_html(studies, reader, actions=Actions(shipped_studies=lambda: [unread, read]))
     assert "1 of them ran to the verdict." in html
     assert "1 supported, 1 refuted, 1 cannot tell" in html
     assert "<b>+0.310</b>" in html

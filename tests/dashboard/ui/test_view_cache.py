@@ -4,27 +4,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dashboard.ui.caches import ViewCache
+from dashboard.ui.caches import MAX_AGE, MAX_ENTRIES, ViewCache
 
 
-def test_a_value_is_reused_until_it_is_old():
-    values = iter(range(10))
-    cache, brief = ViewCache(), ViewCache(max_age=0.0)
-    assert [cache.get("a", lambda: next(values)) for _ in range(2)] == [0, 0]
-    assert cache.get("b", lambda: next(values)) == 1
-    assert [brief.get("a", lambda: next(values)) for _ in range(2)] == [2, 3]
-
-
-def test_a_value_that_took_long_is_new_when_it_is_ready(monkeypatch):
-    now, values = [0.0], iter(range(10))
+def test_a_value_is_reused_until_it_is_old_from_the_time_at_which_it_was_ready(monkeypatch):
+    now, values, cache = [0.0], iter(range(10)), ViewCache()
     monkeypatch.setattr("dashboard.ui.caches.time.monotonic", lambda: now[0])
-    cache = ViewCache(max_age=30.0)
 
     def slow():
         now[0] += 100.0
         return next(values)
 
     assert [cache.get("a", slow) for _ in range(2)] == [0, 0]
+    assert cache.get("b", slow) == 1
+    now[0] += MAX_AGE
+    assert cache.get("b", slow) == 2
 
 
 def test_concurrent_requests_wait_for_the_first():
@@ -56,8 +50,8 @@ def test_a_failed_computation_is_tried_again():
 
 
 def test_the_cache_is_bounded():
-    cache = ViewCache(max_entries=2)
-    for key in "abc":
-        cache.get(key, lambda: [key])  # noqa: B023
-    assert cache.get("c", list) == ["c"]
-    assert cache.get("a", lambda: ["again"]) == ["again"]
+    cache = ViewCache()
+    for key in range(MAX_ENTRIES + 1):
+        cache.get(str(key), lambda: [key])  # noqa: B023
+    assert cache.get("1", list) == [1]
+    assert cache.get("0", lambda: ["again"]) == ["again"]
