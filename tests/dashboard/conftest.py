@@ -1,5 +1,7 @@
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -9,15 +11,19 @@ from dashboard.server.serve import open_dashboard
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
-from tests.db.seeded import Seeded, seed, seeded_database
+from tests.db.seeded import Seeded, seeded_database
 
 
 @pytest.fixture(scope="session")
-def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A record of three cycles, the third rejected; for reading only."""
+def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seeded]:
+    """A record of three cycles, the third rejected after 40 steps; for reading only."""
     path = tmp_path_factory.mktemp("record") / "record.db"
-    seeded_database(path)
-    return path
+    return path, seeded_database(path)
+
+
+@pytest.fixture(scope="session")
+def record(history: tuple[Path, Seeded]) -> Path:
+    return history[0]
 
 
 @pytest.fixture
@@ -55,11 +61,16 @@ def written(engine: Engine) -> Reader:
 
 
 @pytest.fixture
-def seeded(tracker: Tracker) -> Seeded:
-    """Three cycles in the record of `tracker`; the last was rejected after 40 steps."""
-    return seed(tracker)
+def seeded(engine: Engine, history: tuple[Path, Seeded]) -> Seeded:
+    """The same three cycles in the record of `tracker`, copied, as writing them takes longer."""
+    path, seeded = history
+    with closing(sqlite3.connect(path)) as source, closing(engine.raw_connection()) as target:
+        source.backup(target.driver_connection)
+    return deepcopy(seeded)
 
 
-@pytest.fixture
-def url(serving: Callable[..., str], reader: Reader) -> str:
-    return serving(reader)
+@pytest.fixture(scope="session")
+def url(record: Path) -> Iterator[str]:
+    """The address of a dashboard of `record`, one for all tests."""
+    with open_dashboard(Reader(open_database(record))) as url:
+        yield url

@@ -105,8 +105,7 @@ def answers(page: Page) -> str:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_opens_by_the_links_and_fits_its_screen(tracker, written, actions, serving, visit, width):
-    seeded = seed(tracker)
+def test_every_page_opens_by_the_links_and_fits_its_screen(tracker, written, seeded, actions, serving, visit, width):
     study = add_study(tracker, seeded.project)
     try_again(tracker, seeded)
 
@@ -165,8 +164,7 @@ def test_tables_and_charts_are_saved(url, visit, tmp_path):
     assert Path(saved.value.path()).read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_a_note_and_a_decision_are_stored_and_shown(tracker, written, actions, serving, visit):
-    seed(tracker)
+def test_a_note_and_a_decision_are_stored_and_shown(written, seeded, actions, serving, visit):
     page = visit(f"{serving(written, actions=actions)}/cycle?number=3").page
     page.get_by_role("button", name="Promote: make it current").click()
     expect(page.get_by_text("Give a reason first")).to_be_visible()
@@ -186,8 +184,8 @@ def test_a_note_and_a_decision_are_stored_and_shown(tracker, written, actions, s
     assert (latest.who, latest.why) == ("ada", "good enough for us")
 
 
-def test_a_run_is_stopped_only_after_confirmation(tracker, written, actions, serving, visit):
-    with under_way(tracker, seed(tracker)) as run:
+def test_a_run_is_stopped_only_after_confirmation(tracker, written, seeded, actions, serving, visit):
+    with under_way(tracker, seeded) as run:
         page = visit(f"{serving(written, actions=actions)}/live").page
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 12 of 48")
         page.get_by_role("button", name="Stop the run").click()
@@ -206,8 +204,7 @@ def test_a_run_is_stopped_only_after_confirmation(tracker, written, actions, ser
         expect(page.get_by_role("heading", level=1)).to_contain_text("step 13 of 48")
 
 
-def test_one_prompt_goes_to_the_selected_checkpoints(tracker, written, actions, serving, visit):
-    seed(tracker, cycles=1)
+def test_one_prompt_goes_to_the_selected_checkpoints(written, seeded, actions, serving, visit):
     page = visit(f"{serving(written, actions=actions)}/try?of=1,2&prompt=Hello").page
     expect(page.get_by_label("Prompt")).to_have_value("Hello")
     page.get_by_label("cycle:1/recovered").check()
@@ -225,8 +222,8 @@ def test_a_focused_token_shows_the_choices_of_both_models(url, visit):
     expect(token.get_by_role("tooltip")).to_contain_text("␣there 0.20")
 
 
-def test_a_page_does_not_jump_when_it_is_rendered_again(tracker, written, actions, serving, visit):
-    with under_way(tracker, seed(tracker)) as run:
+def test_a_page_does_not_jump_when_it_is_rendered_again(tracker, written, seeded, actions, serving, visit):
+    with under_way(tracker, seeded) as run:
         page = visit(f"{serving(written, actions=actions)}/live").page
         expect(page.locator("#curves .js-plotly-plot .main-svg").first).to_be_visible()
         page.evaluate(

@@ -49,8 +49,9 @@ def test_a_cycle_shows_the_verdict_the_kinds_and_what_changed(reader: Reader) ->
     assert "Cycle 3" in page_html(cycle, reader), "the latest is the default"
 
 
-def test_a_cycle_and_the_live_view_say_what_the_steps_took(tracker, written) -> None:
-    seeded = seed(tracker, cycles=2)
+def test_a_cycle_and_the_live_view_say_what_the_steps_took_and_when_the_last_heartbeat_was(
+    tracker, written, seeded
+) -> None:
     seconds = {"rollout_seconds": 90.0, "teacher_seconds": 0.0, "update_seconds": 30.5}
     for step in range(2):
         tracker.step(seeded.distill_runs[1], step, seconds)
@@ -61,10 +62,11 @@ def test_a_cycle_and_the_live_view_say_what_the_steps_took(tracker, written) -> 
         assert html.count("steps: ") == 1, "mid-training recorded no times"
         assert "steps: rollout 3 min, update 1 min 1 s" in html
         assert "steps: update 5 s" in page_html(live_run, written)
+        at = written.run(run).heartbeat_at
+        assert f"last heartbeat {at:%d %b %Y %H:%M} UTC" in page_html(cycle, written), "an open page is not drawn again"
 
 
-def test_a_cycle_links_to_rollouts_only_of_runs_that_stored_some(tracker, written) -> None:
-    seeded = seed(tracker, cycles=1)
+def test_a_cycle_links_to_rollouts_only_of_runs_that_stored_some(tracker, written, seeded) -> None:
     with_rollouts, without = seeded.distill_runs[0], tracker.start_run(seeded.project, "distill", 1)
     tracker.flush()
     html = page_html(cycle, written, "?number=1")
@@ -89,15 +91,14 @@ def settings_in(card: str, html: str) -> list[str]:
     return re.findall(r'<th scope="row"[^>]*><bdi[^>]*>([^<]*)</bdi>', card)
 
 
-def test_a_cycle_without_distillation_shows_what_was_changed_by_hand_alone(tracker, written) -> None:
-    seeded = seed(tracker, cycles=1)
+def test_a_cycle_without_distillation_shows_what_was_changed_by_hand_alone(tracker, written, seeded) -> None:
     again = training_settings(99) | {"lora_rank": 8, "distill": {"recipe": "grpo", "steps": 0, "warm_start": "off"}}
     number = tracker.open_cycle(seeded.project, None).id
     inputs = RunInputs(given={"lora_rank": 8, "midtrain.rows": 99, "distill.steps": 10})
     for kind in ("midtrain", "distill"):  # the model passed as it was: its copy is recorded as a distillation
         tracker.start_run(seeded.project, kind, number, again, inputs=inputs)
     tracker.flush()
-    assert changed_settings(page_html(cycle, written, "?number=2")) == ["lora_rank", "midtrain.rows"]
+    assert changed_settings(page_html(cycle, written)) == ["lora_rank", "midtrain.rows"]
 
 
 def test_a_page_that_does_not_exist_raises_not_found(reader: Reader) -> None:
@@ -106,7 +107,7 @@ def test_a_page_that_does_not_exist_raises_not_found(reader: Reader) -> None:
             parts(page, reader, search)
 
 
-def test_forms_without_their_action_are_hidden(reader: Reader) -> None:
+def test_forms_without_their_action_or_subject_are_hidden(reader: Reader) -> None:
     actions = Actions(
         add_note=lambda text, user, *, cycle=None, checkpoint=None: None,
         promote=lambda checkpoint, user, reason: None,
@@ -117,48 +118,38 @@ def test_forms_without_their_action_are_hidden(reader: Reader) -> None:
         "no checkpoint is selected"
     )
     assert [part["visible"] for part in parts(lineage, reader, "?checkpoint=1", actions)[-2:]] == [True, True]
-
-
-def test_the_current_checkpoint_cannot_be_rejected_on_its_cycle(reader: Reader) -> None:
-    actions = Actions(promote=lambda checkpoint, user, reason: None)
     visible = [parts(cycle, reader, f"?number={number}", actions)[-1]["visible"] for number in (1, 2, 3)]
-    assert visible == [True, False, True]
+    assert visible == [True, False, True], "the current checkpoint is not decided about"
 
 
-def test_compare_names_the_checkpoints_to_evaluate(tracker, written) -> None:
-    seeded = seed(tracker, cycles=1)
+def test_compare_names_the_checkpoints_to_evaluate(tracker, written, seeded) -> None:
     opened = tracker.open_cycle(seeded.project)
     new = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.recovered[0], cycle=opened.id)
     for search in (f"?a={seeded.base}&b={new}", f"?a={seeded.base}&b={seeded.recovered[0]}&c={new}"):
         html = page_html(compare, written, search)
-        assert "<pre><bdi>recover eval cycle:2/midtrained</bdi></pre>" in html
+        assert "<pre><bdi>recover eval cycle:4/midtrained</bdi></pre>" in html
         assert html.index("<form") < html.index("recover eval")
     assert "Choose two checkpoints." in page_html(compare, written, f"?a={seeded.base}&b={seeded.base}")
     assert "recover eval" not in page_html(compare, written)
 
 
-def test_compare_gives_no_test_of_graded_tasks(tracker, written) -> None:
-    seeded = seed(tracker, cycles=1)
+def test_compare_gives_no_test_of_graded_tasks(tracker, written, seeded) -> None:
     for checkpoint, value in ((seeded.base, 0.2), (seeded.recovered[0], 0.9)):
-        graded = result("knowledge", value, random.Random(0)) | {"task": "answers", "suite": "knowledge"}
+        graded = result("knowledge", value, random.Random(0)) | {"task": "answers"}
         items = [item | {"passed": False} for item in graded["items"]]
-        run = tracker.start_run(seeded.project, "eval")
-        tracker.evaluation(checkpoint, run, graded | {"items": items})
-    search = f"?a={seeded.base}&b={seeded.recovered[0]}"
-    html = page_html(compare, written, search)
+        tracker.evaluation(checkpoint, None, graded | {"items": items})
+    html = page_html(compare, written, f"?a={seeded.base}&b={seeded.recovered[0]}")
     row = html[html.index("<bdi>answers</bdi>") :].split("</tr>")[0]
     assert "graded" in row
     assert "p =" not in row
     assert "p = " in html or "p &lt; " in html or "p < " in html, "tasks that pass or fail have their test"
 
 
-def test_compare_pairs_no_items_of_a_file_that_has_changed(tracker, written) -> None:
-    seeded = seed(tracker, cycles=1)
+def test_compare_pairs_no_items_of_a_file_that_has_changed(tracker, written, seeded) -> None:
     for checkpoint, content in ((seeded.base, "old"), (seeded.recovered[0], "new")):
         house = result("behaviour", 0.5, random.Random(0)) | {"task": "house", "data": "house.jsonl"}
         items = [item | {"answer": f"{content} answer"} for item in house["items"]]
-        run = tracker.start_run(seeded.project, "eval")
-        tracker.evaluation(checkpoint, run, house | {"items": items, "settings": {"content": content}})
+        tracker.evaluation(checkpoint, None, house | {"items": items, "settings": {"content": content}})
     search = f"?a={seeded.base}&b={seeded.recovered[0]}&task=behaviour · house · house.jsonl"
     html = page_html(compare, written, search)
     row = html[html.index("<bdi>house</bdi>") :].split("</tr>")[0]
@@ -197,7 +188,7 @@ def test_checkpoints_measured_by_a_public_benchmark_alone_are_compared(tracker, 
     assert "recover eval" not in html
 
 
-def test_compare_shows_lost_items_and_their_p_value(reader: Reader, record) -> None:
+def test_compare_shows_lost_items_and_their_p_value(reader: Reader) -> None:
     base, *_, last = (one.id for one in reader.checkpoints(1))
     html = page_html(compare, reader, f"?a={base}&b={last}&show=lost")
     assert "cycle:3/recovered" in html
@@ -248,9 +239,8 @@ def test_tokens_of_an_unknown_shape_are_left_out(tracker, written) -> None:
     assert "plain" in page_html(rollout_tokens, written)
 
 
-def test_a_poll_reads_no_history(tracker, written, monkeypatch) -> None:
+def test_a_poll_reads_no_history(tracker, written, seeded, monkeypatch) -> None:
     """It would take longer the more there is of it."""
-    seeded = seed(tracker, cycles=1)
     run = tracker.start_run(seeded.project, "distill", seeded.cycles[0], {}, steps=80)
     points, of_counts = Reader.points, []
     monkeypatch.setattr(
@@ -262,9 +252,9 @@ def test_a_poll_reads_no_history(tracker, written, monkeypatch) -> None:
     assert live_run.version(page_request(written))[1] == written.run(run).heartbeat_at
 
 
-def test_a_running_run_shows_the_remaining_time(tracker, written) -> None:
+def test_a_running_run_shows_the_remaining_time(tracker, written, seeded) -> None:
     cancel = Actions(cancel=lambda run: None)
-    with under_way(tracker, seed(tracker)) as run:
+    with under_way(tracker, seeded) as run:
         html = page_html(live_run, written)
         assert "step 12 of 48" in html
         assert " left" in html
@@ -281,22 +271,23 @@ def test_a_running_run_shows_the_remaining_time(tracker, written) -> None:
         parts(live_run, written)
 
 
-def test_a_click_is_refused_where_the_address_means_another_thing_by_then(tracker, written) -> None:
-    seeded, done = seed(tracker), list[object]()
+def test_a_click_is_refused_where_the_address_means_another_thing_by_then(tracker, written, seeded) -> None:
+    done = list[object]()
     actions = Actions(
         add_note=lambda text, user, *, cycle=None, checkpoint=None: done.append(cycle),
         promote=lambda checkpoint, user, reason: done.append(checkpoint),
         cancel=done.append,
     )
 
+    with gr.Blocks() as app:
+        cycle.page(app, site := dashboard(written, actions=actions))
+        live_run.page(app, site)
+    buttons = {id: block.elem_id for id, block in app.blocks.items() if isinstance(block, gr.Button)}
+    handlers = {f"{fn.name}{buttons.get(fn.targets[0][0])}": fn.fn for fn in app.fns.values()}
+
     def click(shown: str) -> list[str]:
         """The messages to a note, a decision and a stop, each on the page of the latest cycle or run."""
-        site, state, request = dashboard(written, actions=actions), browser_state(shown=shown), gr.Request(username="")
-        with gr.Blocks() as app:
-            cycle.page(app, site)
-            live_run.page(app, site)
-        buttons = {id: block.elem_id for id, block in app.blocks.items() if isinstance(block, gr.Button)}
-        handlers = {f"{fn.name}{buttons.get(fn.targets[0][0])}": fn.fn for fn in app.fns.values()}
+        state, request = browser_state(shown=shown), gr.Request(username="")
         return [
             handlers["savenote-save"]("so", state, request)[0],
             handlers["handlepromote"]("it reads well", state, request),
@@ -322,8 +313,8 @@ def test_a_click_is_refused_where_the_address_means_another_thing_by_then(tracke
     assert len(done) == 6
 
 
-def test_the_remaining_time_of_a_resumed_run_has_no_interruption_in_it(tracker, written) -> None:
-    run = written.runs(seed(tracker).project)[0]
+def test_the_remaining_time_of_a_resumed_run_has_no_interruption_in_it(written, seeded) -> None:
+    run = written.runs(seeded.project)[0]
     run.started_at = run.heartbeat_at - timedelta(hours=12)
     run.kind, run.steps, run.stale, run.cancel_requested_at = "distill", 100, False, None
     series = {"update_seconds": [(step, 60.0) for step in range(20)]}
@@ -333,8 +324,7 @@ def test_the_remaining_time_of_a_resumed_run_has_no_interruption_in_it(tracker, 
     assert "about 2 d left of this run" in live_run.progress(run, 19, {}, {}), "before the record has their times"
 
 
-def test_a_run_whose_process_is_gone_is_interrupted_and_takes_no_more_time(tracker, written) -> None:
-    seeded = seed(tracker)
+def test_a_run_whose_process_is_gone_is_interrupted_and_takes_no_more_time(written, seeded) -> None:
     opened = next(one for one in written.cycles(seeded.project) if one.number == 3)
     run = written.runs(seeded.project)[0]
     run.status, run.stale, run.finished_at = "running", True, None
@@ -346,16 +336,16 @@ def test_a_run_whose_process_is_gone_is_interrupted_and_takes_no_more_time(track
     assert "20 min in total" in html
 
 
-def test_the_live_page_shows_the_items_of_a_measurement(tracker, written) -> None:
-    run = tracker.start_run(seed(tracker).project, "eval")
+def test_the_live_page_shows_the_items_of_a_measurement(tracker, written, seeded) -> None:
+    run = tracker.start_run(seeded.project, "eval")
     assert "in progress" in page_html(live_run, written)
     tracker.step(run, 0, {DONE: 1200, TOTAL: 2000})
     tracker.flush()
     assert "1,200 of 2,000 items of this task" in page_html(live_run, written)
 
 
-def test_a_run_without_heartbeats_is_not_shown_as_running(tracker, written, monkeypatch) -> None:
-    with under_way(tracker, seed(tracker)):
+def test_a_run_without_heartbeats_is_not_shown_as_running(tracker, written, seeded, monkeypatch) -> None:
+    with under_way(tracker, seeded):
         monkeypatch.setattr("db.queries.STALE_SECONDS", 0.001)  # its last heartbeat is older than that
         html = page_html(live_run, written)
         assert "seems to have ended" in html
@@ -373,14 +363,11 @@ def test_two_branches_from_one_checkpoint_are_not_drawn_as_one_line() -> None:
     assert lanes[6] not in (0, lanes[4]), "its line passes 4 and 5, which are not its ancestors"
 
 
-def test_knowledge_of_earlier_cycles_is_shown(tracker, written) -> None:
-    seeded = seed(tracker, cycles=2)
+def test_knowledge_of_earlier_cycles_is_shown(tracker, written, seeded) -> None:
     again = {"task": "cycle:1", "suite": "earlier", "data": "questions.jsonl", "seconds": 1.0, "settings": {}}
-    for checkpoint, run, value in ((3, 5, 0.5), (4, 6, 0.75)):
-        at = (seeded.midtrained, seeded.recovered)[checkpoint - 3][1]
-        metrics = {"match": {"value": value, "n": 40}}
-        tracker.evaluation(at, run, again | {"metrics": metrics, "items": []})
-    tracker.flush()
+    ends = ((seeded.midtrained[1], seeded.midtrain_runs[1], 0.5), (seeded.recovered[1], seeded.distill_runs[1], 0.75))
+    for checkpoint, run, value in ends:
+        tracker.evaluation(checkpoint, run, again | {"metrics": {"match": {"value": value, "n": 40}}})
     html = page_html(cycle, written, "?number=2")
     row = html[html.index("Knowledge of earlier cycles") :].partition("</section>")[0]
     for text in ("Cycle 1", "2026-q1", "0.900", "0.500", "0.750"):
@@ -392,10 +379,3 @@ def test_knowledge_of_earlier_cycles_is_shown(tracker, written) -> None:
     row = page_html(cycle, written, "?number=2").partition("At the end of that cycle")[2].partition("</table>")[0]
     assert "0.900" not in row, "of all questions, beside a limit on those asked both times"
     assert "0.700" in row
-
-
-def test_the_last_heartbeat_has_its_time_of_day(tracker, written) -> None:
-    seeded = seed(tracker, cycles=2)
-    with under_way(tracker, seeded) as run:
-        at = written.run(run).heartbeat_at
-        assert f"last heartbeat {at:%d %b %Y %H:%M} UTC" in page_html(cycle, written), "an open page is not drawn again"

@@ -151,29 +151,30 @@ def test_a_repaired_model_that_overrules_the_gate_is_marked(tracker, written):
     assert SENTENCE in page_html(overview, written)
 
 
-def click(reader, checkpoint: int, actions: Actions, name: str, reason: str) -> str:
-    """The message after a click on one of the form's buttons."""
-    with gr.Blocks() as app:
-        promotion_form(dashboard(reader, actions=actions), lambda page: (None, checkpoint))
-    handlers: dict[str, Callable[..., str]] = {
-        block.fn.__name__ + app.blocks[block.targets[0][0]].elem_id: block.fn for block in app.fns.values() if block.fn
-    }
-    request = gr.Request(username="ada")
-    return handlers[f"handle{name}"](reason, browser_state(), request)
-
-
 def test_the_form_asks_for_a_reason_against_the_gate_alone(written, seeded):
     decided: list[tuple[int, str]] = []
 
     def decide(checkpoint: int, user: str, reason: str) -> None:
         decided.append((checkpoint, reason))
 
-    actions = Actions(promote=decide, reject=decide)
+    def click(checkpoint: int, name: str, reason: str) -> str:
+        """The message after a click on one of the form's buttons."""
+        subject[:] = [checkpoint]
+        return handlers[f"handle{name}"](reason, browser_state(), gr.Request(username="ada"))
+
+    subject = list[int]()
+    with gr.Blocks() as app:
+        promotion_form(
+            dashboard(written, actions=Actions(promote=decide, reject=decide)), lambda page: (None, *subject)
+        )
+    handlers: dict[str, Callable[..., str]] = {
+        block.fn.__name__ + app.blocks[block.targets[0][0]].elem_id: block.fn for block in app.fns.values() if block.fn
+    }
     failed, passed = seeded.recovered[2], seeded.recovered[0]
-    assert "The gate&#39;s verdict is failed. Give a reason first" in click(written, failed, actions, "promote", " ")
-    assert "Give a reason first" in click(written, passed, actions, "reject", "")
+    assert "The gate&#39;s verdict is failed. Give a reason first" in click(failed, "promote", " ")
+    assert "Give a reason first" in click(passed, "reject", "")
     assert decided == []
-    assert click(written, failed, actions, "reject", "") == "Rejected."
-    assert click(written, passed, actions, "promote", "") == "Promoted."
-    assert click(written, failed, actions, "promote", "reads well ") == "Promoted."
+    assert click(failed, "reject", "") == "Rejected."
+    assert click(passed, "promote", "") == "Promoted."
+    assert click(failed, "promote", "reads well ") == "Promoted."
     assert decided == [(failed, ""), (passed, ""), (failed, "reads well")]

@@ -44,15 +44,14 @@ def test_a_headline_says_how_the_last_cycle_went(reader):
     assert row["visible"] is True
 
 
-def test_the_chart_over_time_has_the_drift_of_each_checkpoint_once_it_was_measured(tracker, written):
-    seeded = seed(tracker, cycles=2)
+def test_the_chart_over_time_has_the_drift_of_each_checkpoint_once_it_was_measured(tracker, written, seeded):
     assert "Drift" not in page_html(overview, written)
     measured = [(seeded.midtrained[0], 0.1), (seeded.midtrained[0], 0.5)]  # the latest counts
     for checkpoint, kl in (*measured, (seeded.recovered[0], 0.25), (seeded.recovered[1], 0.75)):
         drift = {"task": "drift", "suite": "drift", "data": "own prompts", "seconds": 1.0}
         tracker.evaluation(checkpoint, None, drift | {"metrics": {"kl_from_clean": {"value": kl, "n": 128}}})
     assert "Drift, own replies" in page_html(overview, written)
-    first, second = summaries.trails(written.cycles(1), written.stages(1), written.drift(1))
+    first, second, _ = summaries.trails(written.cycles(1), written.stages(1), written.drift(1))
     values = [[mark.level("kl_from_clean") for mark in trail.marks] for trail in (first, second)]
     assert values == [[Level(0.0), Level(0.5), Level(0.25)], [Level(0.25), None, Level(0.75)]]
 
@@ -74,8 +73,8 @@ def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(tracker, writt
     assert "limit 0.870" in before
 
 
-def test_key_numbers(reader):
-    _, top, *_ = refreshed(reader)
+def test_key_numbers_and_the_table_of_cycles(reader):
+    _, top, *_, table = refreshed(reader)
     assert "cycle:2" in top
     assert "Forgotten after cycle 3" in top
     assert "of the 36 prompts the clean model followed" in top
@@ -84,21 +83,17 @@ def test_key_numbers(reader):
     assert "74 %" in top
     assert "0.700 of the clean model&#39;s 0.950" in top
     assert "40 steps of mid-training, 40 steps of distillation" in top
+    assert re.findall(r">Cycle (\d+)</a></th>", table) == ["3", "2", "1"], "the newest first"
 
 
-def test_the_table_has_every_cycle_the_newest_first(reader):
-    assert re.findall(r">Cycle (\d+)</a></th>", refreshed(reader)[-1]) == ["3", "2", "1"]
-
-
-def test_nothing_is_rendered_again_until_the_record_changes(tracker, written):
-    seeded = seed(tracker, cycles=1)
+def test_nothing_is_rendered_again_until_the_record_changes(tracker, written, seeded):
     first, *_ = refreshed(written)
     assert refreshed(written, first) == [gr.skip()] * 6
     assert refreshed(written, first, dark=True) != [gr.skip()] * 6
     cycle = tracker.open_cycle(seeded.project)
     later, top, *_ = refreshed(written, first)
     assert later != first
-    assert "Cycle 2 is under way." in top
+    assert "Cycle 4 is under way." in top
     run = tracker.start_run(seeded.project, "midtrain", cycle.id)
     later, top, *_ = refreshed(written, later)
     assert "Mid-training is running, first started" in top
@@ -145,8 +140,7 @@ def test_a_cycle_that_mid_trains_starts_at_the_current_checkpoint(tracker, writt
     assert 'data-value="0.925"' in page_html(cycle_list, written).partition(">Cycle 2<")[0]
 
 
-def test_a_killed_evaluation_does_not_hide_the_live_run(tracker, written, monkeypatch, engine):
-    seeded = seed(tracker, cycles=1)
+def test_a_killed_evaluation_does_not_hide_the_live_run(tracker, written, seeded, engine):
     cycle = tracker.open_cycle(seeded.project)
     live = tracker.start_run(seeded.project, "midtrain", cycle.id)
     killed = tracker.start_run(seeded.project, "eval")  # of `recover eval`, outside any cycle
@@ -220,34 +214,29 @@ def test_the_current_checkpoint_shows_its_promotion_not_a_rejection(tracker, wri
     assert "by <bdi>ben</bdi>" not in top
 
 
-def test_gaps_in_passages_are_not_called_questions(tracker, written):
-    seeded = seed(tracker, cycles=1)
-    gaps = result("knowledge", 0.5, random.Random(0)) | {"task": "cloze"}
-    gaps["metrics"] = {"recall": gaps["metrics"]["match"]}
+@pytest.mark.parametrize(
+    ("task", "metric", "named", "beside_prompts"),
+    [
+        ("cloze", "recall", "shares of {}.", "{} and {}."),
+        ("answers", "likelihood", "mid-training; {}.", "{}; {}."),  # a likelihood is no share
+    ],
+)
+def test_what_was_asked_in_place_of_questions_is_named(tracker, written, seeded, task, metric, named, beside_prompts):
+    items = f"40 {overview.ITEMS_BY_TASK[task]}"
+    asked = result("knowledge", 0.5, random.Random(0)) | {"task": task}
+    asked["metrics"] = {metric: asked["metrics"]["match"]}
     cycle = tracker.open_cycle(seeded.project)
     checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=cycle.id)
-    tracker.evaluation(checkpoint, None, gaps)
+    tracker.evaluation(checkpoint, None, asked)
     top = refreshed(written)[1]
-    assert "shares of 40 names and numbers from the documents." in top
+    assert named.format(items) in top
     assert "questions about the documents" not in top.partition("Last finished")[0]
-
-
-def test_a_likelihood_of_answers_is_no_share_of_questions(tracker, written):
-    seeded = seed(tracker, cycles=1)
-    answers = result("knowledge", 0.5, random.Random(0)) | {"task": "answers"}
-    answers["metrics"] = {"likelihood": answers["metrics"]["match"]}
-    cycle = tracker.open_cycle(seeded.project)
-    checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=cycle.id)
-    tracker.evaluation(checkpoint, None, answers)
-    assert "mid-training; 40 answers of the conversations (likelihood)." in refreshed(written)[1]
     tracker.evaluation(checkpoint, None, result("behaviour", 0.5, random.Random(0), n=20))
-    scale = "shares of 40 → 20 instruction prompts; 40 answers of the conversations (likelihood)."
-    assert scale in refreshed(written)[1]
+    assert f"shares of {beside_prompts.format('40 → 20 instruction prompts', items)}" in refreshed(written)[1]
 
 
 @pytest.mark.parametrize("end", ["interrupted", "failed", None])
-def test_a_stopped_cycle_names_the_command_that_resumes_it(tracker, written, monkeypatch, end):
-    seeded = seed(tracker, cycles=1)
+def test_a_stopped_cycle_names_the_command_that_resumes_it(tracker, written, seeded, monkeypatch, end):
     cycle = tracker.open_cycle(seeded.project)
     finished = tracker.start_run(seeded.project, "midtrain", cycle.id)
     checkpoint = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, run=finished, cycle=cycle.id)
@@ -311,10 +300,9 @@ def test_the_live_view_of_a_watched_training_does_not_take_its_last_reading_for_
         live_run._stop(request, confirmed=False)
 
 
-def test_a_cycle_that_was_discarded_before_its_first_checkpoint_is_not_under_way(tracker, written):
-    project = seed(tracker).project
-    cycle, number = tracker.open_cycle(project)
-    run = tracker.start_run(project, "midtrain", cycle)
+def test_a_cycle_that_was_discarded_before_its_first_checkpoint_is_not_under_way(tracker, written, seeded):
+    cycle, number = tracker.open_cycle(seeded.project)
+    run = tracker.start_run(seeded.project, "midtrain", cycle)
     assert f"Cycle {number} is under way" in page_html(overview, written)
     tracker.give_up(run)
     html = page_html(overview, written)
