@@ -71,16 +71,21 @@ def test_both_curves_go_through_every_measured_checkpoint():
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=str)
-def test_all_four_measures_are_drawn_each_in_the_panel_of_its_kind(look):
+def test_all_four_measures_are_drawn_in_their_colours_each_in_the_panel_of_its_kind(look):
     end = replace(FOUR, name="cycle 2 recovered", levels={**FOUR.levels, "behaviour": level(0.8)})
     trails = [Trail(2, "promoted", mark("before cycle 2", level(0.9), level(0.1), None, level(0.9)), FOUR, end)]
     figure = over_time(trails, CLEAN, look)
     axes = {name: curve(figure, name).yaxis for name in NAMES.values()}
     assert list(axes.values()) == ["y", "y2", "y2", "y"]
-    assert {text.partition("</b>")[0][3:] for text in annotation_texts(figure) if "<b>" in text} == set(NAMES.values())
+    ends = zip(NAMES.values(), ("0.800", "0.900", "0.600", "0.500"), strict=True)
+    assert {text for text in annotation_texts(figure) if "<b>" in text} == {
+        f"<b>{name}</b> {end}" for name, end in ends
+    }
     bottom, top = figure.layout.yaxis2.domain, figure.layout.yaxis.domain
     assert 0 == bottom[0] < bottom[1] < top[0] < top[1] == 1
-    assert {trace.yaxis for trace in plane(trails, CLEAN, look).data} == {"y", "y2", "y3"}
+    against, palette = plane(trails, CLEAN, look), DARK if look.dark else LIGHT
+    assert {trace.yaxis for trace in against.data} == {"y", "y2", "y3"}
+    assert (curve(figure, "New knowledge").line.color, against.layout.font.color) == (palette.knowledge, palette.ink)
 
 
 @pytest.mark.parametrize("look", LOOKS, ids=str)
@@ -166,15 +171,6 @@ def test_the_plane_has_a_trail_of_two_arrows_a_cycle():
     assert "cycle 3: distillation" not in arrows
     assert curve(figure, "cycle 3").texttemplate == ("before cycle 3", "cycle 3 damaged")
     assert curve(figure, "cycle 1").texttemplate is None
-
-
-@pytest.mark.parametrize("look", LOOKS, ids=str)
-def test_every_look_has_both_names_and_its_own_colours(look):
-    palette = DARK if look.dark else LIGHT
-    figure = over_time(TRAILS, CLEAN, look)
-    assert {"<b>Instruction following</b> 0.500", "<b>New knowledge</b> 0.920"} <= set(annotation_texts(figure))
-    assert curve(figure, "New knowledge").line.color == palette.knowledge
-    assert plane(TRAILS, CLEAN, look).layout.font.color == palette.ink
 
 
 @pytest.mark.parametrize("trails", [[], [Trail(1, "open", mark("clean"))]])
