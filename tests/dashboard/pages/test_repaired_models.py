@@ -11,7 +11,7 @@ from tests.db.seeded import measure, seed
 
 
 @pytest.fixture
-def repaired(tracker, written):
+def repaired(tracker):
     """An external fine-tune whose repair awaits a decision."""
     seeded = seed(tracker, cycles=0)
     outside = tracker.checkpoint(seeded.project, "external", "./ft")
@@ -20,12 +20,11 @@ def repaired(tracker, written):
     checkpoint = tracker.checkpoint(seeded.project, "recovered", "run-2", parent=outside, run=run)
     measure(tracker, checkpoint, run, {"behaviour": 0.85}, random.Random(0))
     tracker.finish_run(run, "done")
-    return tracker, written, seeded, checkpoint
+    return seeded, checkpoint
 
 
-def test_a_model_that_awaits_a_decision_is_shown_without_a_cycle(repaired):
-    _, reader, _, _ = repaired
-    html = page_html(overview, reader)
+def test_a_model_that_awaits_a_decision_is_shown_without_a_cycle(written, repaired):
+    html = page_html(overview, written)
     assert "No cycles yet; the current model is <bdi>base</bdi>." in html
     assert "<code>recover promote <bdi>run:2</bdi></code>" in html
     assert re.search(r"run:2</bdi></a> \(instruction following 0\.\d{3}\) awaits a decision", html)
@@ -33,10 +32,10 @@ def test_a_model_that_awaits_a_decision_is_shown_without_a_cycle(repaired):
 
 
 @pytest.mark.parametrize("decision", ["promoted", "rejected"])
-def test_decisions_are_shown_without_a_cycle(repaired, decision):
-    tracker, reader, seeded, checkpoint = repaired
+def test_decisions_are_shown_without_a_cycle(tracker, written, repaired, decision):
+    seeded, checkpoint = repaired
     tracker.promote(seeded.project, None, checkpoint, decision, "ada <b>", "it reads <i>well</i>")
-    html = page_html(overview, reader)
+    html = page_html(overview, written)
     assert f'<span class="badge {decision}">' in html
     assert "UTC by <bdi>ada &lt;b&gt;</bdi>: <bdi>it reads &lt;i&gt;well&lt;/i&gt;</bdi>" in html
     assert ("the current model is <bdi>run:2</bdi>" in html) == (decision == "promoted")
@@ -47,15 +46,15 @@ def test_decisions_are_shown_without_a_cycle(repaired, decision):
         '"tokens?run=2"',
     ):
         assert f"href={target}" in html
-    _, top, row, *_ = refreshed(reader)
+    _, top, row, *_ = refreshed(written)
     assert "recover demo" not in top
     assert row["visible"] is False
 
 
 @pytest.mark.parametrize("page", [cycles, cycle])
-def test_a_page_about_cycles_links_to_the_decisions(repaired, page):
-    tracker, reader, seeded, checkpoint = repaired
+def test_a_page_about_cycles_links_to_the_decisions(tracker, written, repaired, page):
+    seeded, checkpoint = repaired
     tracker.promote(seeded.project, None, checkpoint, "promoted", "gate", "both bounds hold")
     with pytest.raises(NotFound, match="The overview shows repaired models and decisions") as error:
-        parts(page, reader)
+        parts(page, written)
     assert error.value.link == '<a href="./">Overview</a>'
