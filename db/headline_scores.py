@@ -97,8 +97,10 @@ def precedence(measured_in: int | None, cycle: int | None) -> int:
     return 0 if measured_in is None or cycle is None or measured_in > cycle else 1 + (measured_in == cycle)
 
 
-def headline(evaluation: Evaluation) -> Score | None:
+def headline(evaluation: Evaluation | None) -> Score | None:
     """The score that stands for one evaluation."""
+    if evaluation is None:
+        return None
     metric = dict(HEADLINES.values()).get(evaluation.task, "")
     return evaluation.scores.get(metric) or next(iter(evaluation.scores.values()), None)
 

@@ -164,16 +164,13 @@ def _scores(request: PageRequest, sides: Sequence[Side], tasks: Sequence[Task]) 
         cells = [Cell(_html.task(*key), "", f"{key[1]} {key[2]}")]
         evaluations = [side.evaluations.get(key) for side in sides]
         passes = [request.reader.passes(evaluation.id) if evaluation else {} for evaluation in evaluations]
-        scores = [headline(evaluation) if evaluation else None for evaluation in evaluations]
-        graded = any(
-            evaluation and is_graded(score.value if score else None, of_items.values())
-            for evaluation, score, of_items in zip(evaluations, scores, passes, strict=True)
-        )
-        for index, score in enumerate(scores):
-            cells.append(number(score))
-            if index and evaluations[index] is None:
+        pairs = zip(evaluations, passes, strict=True)
+        graded = any(_has_grades(evaluation, passed) for evaluation, passed in pairs if evaluation)
+        for index, evaluation in enumerate(evaluations):
+            cells.append(number(headline(evaluation)))
+            if index and evaluation is None:
                 cells.append(Cell(nothing()))
-            elif index and not _of_one_file(evaluations[0], evaluations[index]):
+            elif index and not _of_one_file(evaluations[0], evaluation):
                 cells.append(Cell("the file has changed"))
             elif index:
                 cells.append(Cell("graded") if graded else _flips_cell(count_flips(passes[0], passes[index])))
@@ -199,14 +196,9 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
     matching = [row for row in rows if matches_filter(row, kind, text, show)]
     last = max(0, (len(matching) - 1) // PAGE_SIZE)
     index = min((request.number("page") or 1) - 1, last)
-    graded = any(
-        is_graded(
-            score.value if (score := headline(side.evaluations[task])) else None,
-            (item.passed for item in items.values()),
-        )
-        for side, items in zip(sides, by_key, strict=True)
-        if items
-    )
+    passes = [{key: item.passed for key, item in items.items()} for items in by_key]
+    pairs = zip(evaluations, passes, strict=True)
+    graded = any(_has_grades(evaluation, passed) for evaluation, passed in pairs if passed)
     body = join(
         _row(request, sides, row, kind, graded) for row in matching[index * PAGE_SIZE : (index + 1) * PAGE_SIZE]
     )
@@ -242,6 +234,11 @@ def _flips_cell(flips: Flips) -> Cell:
 def _of_one_file(first: Evaluation | None, other: Evaluation | None) -> bool:
     """Whether keys of items mean the same items: a file may have changed between two measurements."""
     return first is None or other is None or first.content == other.content
+
+
+def _has_grades(evaluation: Evaluation | None, passes: Mapping[str, bool | None]) -> bool:
+    score = headline(evaluation)
+    return is_graded(score.value if score else None, passes.values())
 
 
 def is_graded(value: float | None, passes: Iterable[bool | None]) -> bool:

@@ -217,7 +217,7 @@ def measurements(reader: Reader, evaluations: Evaluations, cycle: Cycle) -> Mark
         return Markup()
     rows = []
     for key in tasks:
-        scores = [headline(evaluation) if (evaluation := evaluations[stage].get(key)) else None for stage in STAGES]
+        scores = [headline(evaluations[stage].get(key)) for stage in STAGES]
         shared = on_shared_items(reader, [summaries.level_of(score) for score in scores[1:]])
         suite, task, data = key
         name = Cell(_html.task(task, data))
@@ -242,8 +242,7 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
     rows = []
     for task in sorted(tasks, key=lambda name: by_task[name].number if name in by_task else 0):
         earlier = by_task.get(task)
-        current = [evaluations[stage].get(tasks[task]) for stage in ("damaged", "recovered")]
-        scores = [headline(evaluation) if evaluation else None for evaluation in current]
+        scores = [headline(evaluations[stage].get(tasks[task])) for stage in ("damaged", "recovered")]
         bound = bounds.get(task.removeprefix("cycle:"), {})
         then = number(earlier.recovered.scores.get("knowledge") if earlier else None)
         if bound.get("before") is not None:  # on the questions that were asked both times
