@@ -14,10 +14,8 @@ the second cycle on, the last promoted model judges what is about passages.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import cycle, islice
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -41,7 +39,7 @@ from pipelines.synthetic.passage_prompts import (
     passages_in,
     write_passage_questions,
 )
-from pipelines.synthetic.prompts import ChatPrompt, as_prompts, parse_prompt, shuffled_contexts, with_context_of
+from pipelines.synthetic.prompts import as_prompts, parse_prompt, shuffled_contexts, with_context_of
 from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand
@@ -64,7 +62,7 @@ from recovery.distributed import processes
 from recovery.errors import RecoverError
 from recovery.models.chat_template import Chat
 from recovery.models.students import load_chat
-from recovery.recipes import Recipe, recipe
+from recovery.recipes import recipe
 from recovery.samples import Sample
 from recovery.states import CommonTokens, FixedRows, Mixture, Prompt, States
 
@@ -117,17 +115,23 @@ def midtrain(
     if chats:
         targets += round(times * of_all_chats * sum(sample.target_count for sample in chats))
         states.append(FixedRows(chats, rows=times * of_all_chats * len(chats), seed=stage.job.seed))
+    beside = list[str]()
     if earlier_rows:
-        soft, by_labels = _soft_earlier_rows(earlier_rows), recipe(settings.recipe).dft  # it is for conversations
+        soft = -(-earlier_rows // 2)  # half of them, rounded up; the others have their tokens as labels
+        by_labels = recipe(settings.recipe).dft  # it is for conversations
         states.append(
             document_rows(stage, chat, earlier, earlier_rows, soft=soft, domain=EARLIER_DOMAIN, use_labels=by_labels)
         )
+        corpora = f"{len(earlier)} earlier corp{'us' if len(earlier) == 1 else 'ora'}"
+        softly = f", {soft} of them with soft labels" if settings.soft_labels else ""
+        beside.append(f"; {earlier_rows} of {settings.step_rows} rows from {corpora}{softly}")
     if text_rows:
         states.append(document_rows(stage, chat, texts, text_rows, soft=text_rows))
+        beside.append(f"; {text_rows} of {settings.step_rows} rows from texts by the clean base")
     answers = mix_answers(stage, base) if mix.answers else []
     if answers:
         states.append(answer_rows(answers, mix.answers, targets, seed=stage.job.seed))
-    answers_share = mix.answers if answers else 0.0
+        beside.append(f"; {mix.answers:.0%} answers by the clean base")
 
     teachers = soft_label_teachers(stage, start, by_base=bool(text_rows or answers), of_earlier=bool(earlier_rows))
     source = stage.source(start, recipe(settings.recipe), teachers, chat.separator)
@@ -139,13 +143,13 @@ def midtrain(
     log.info(
         f"Mid-training on {', '.join(read)}: "
         f"{steps} steps of {settings.rows} × {settings.window} tokens ({settings.epochs:g} passes) from "
-        f"{start.reference}{_read_beside(settings, len(earlier), earlier_rows, text_rows, answers_share)}"
+        f"{start.reference}{''.join(beside)}"
     )
     warn_of_few_steps(settings, steps)
     inputs = stage.midtraining_inputs(
         separator=chat.separator,
         mix={
-            "answers": answers_share,
+            "answers": mix.answers if answers else 0.0,
             "texts": text_rows / settings.step_rows,
             "earlier": earlier_rows / settings.step_rows,
         },
@@ -192,9 +196,7 @@ def scheduled_stage(
     begun = run_of_stage(stage.project, stage.job.id, "midtrained")
     begun_with = Midtrain.model_validate(begun.settings["midtrain"]) if begun else stage.settings.midtrain
     if begun and AUTO not in (begun_with.rows, begun_with.epochs):  # in context it is stored as it was given
-        return replace(
-            stage, job=replace(stage.job, settings=stage.settings.model_copy(update={"midtrain": begun_with}))
-        )
+        return stage.with_settings(stage.settings.model_copy(update={"midtrain": begun_with}))
     tokens = more_tokens
     if corpus:
         documents = tokenize_documents(corpus.texts, chat.tokenizer, stage.project.cache.folder, corpus.hash)
@@ -202,8 +204,7 @@ def scheduled_stage(
     midtrain = scheduled(stage.settings.midtrain, tokens, has_texts=has_texts, has_earlier=has_earlier)
     if stage.settings.midtrain.rows == AUTO and midtrain.step_rows < processes():
         midtrain = midtrain.model_copy(update={"rows": processes()})
-    settings = stage.settings.model_copy(update={"midtrain": midtrain})
-    return replace(stage, job=replace(stage.job, settings=settings))
+    return stage.with_settings(stage.settings.model_copy(update={"midtrain": midtrain}))
 
 
 def soft_label_teachers(stage: Stage, start: Checkpoint, *, by_base: bool, of_earlier: bool) -> Teachers | None:
@@ -215,43 +216,46 @@ def soft_label_teachers(stage: Stage, start: Checkpoint, *, by_base: bool, of_ea
     return Teachers(stage.project.clean, {EARLIER_DOMAIN: start} if of_earlier else {})
 
 
-def _soft_earlier_rows(rows: int) -> int:
-    """Half of them, rounded up; the others have their tokens as labels."""
-    return -(-rows // 2)
-
-
-def _read_beside(settings: Midtrain, corpora: int, earlier_rows: int, text_rows: int, answers: float) -> str:
-    parts = []
-    if earlier_rows:
-        soft = f", {_soft_earlier_rows(earlier_rows)} of them with soft labels" if settings.soft_labels else ""
-        plural = "us" if corpora == 1 else "ora"
-        parts.append(f"{earlier_rows} of {settings.step_rows} rows from {corpora} earlier corp{plural}{soft}")
-    if text_rows:
-        parts.append(f"{text_rows} of {settings.step_rows} rows from texts by the clean base")
-    if answers:
-        parts.append(f"{answers:.0%} answers by the clean base")
-    return "".join(f"; {part}" for part in parts)
-
-
 def midtrain_in_context(
     stage: Stage, corpus: CorpusSnapshot, start: Checkpoint, earlier: Sequence[CorpusSnapshot] = ()
 ) -> RunResult:
-    job = replace(stage.job, settings=as_distillation(stage.settings))
-    settings, chosen, chat = job.settings.distill, chosen_recipe(job.settings.distill), load_chat(start.path)
+    """Train `start` on what the clean base says of the documents' passages when it reads them."""
+    as_distilled = stage.with_settings(as_distillation(stage.settings))
+    settings, seed, chat = as_distilled.settings.distill, stage.job.seed, load_chat(start.path)
+    chosen = chosen_recipe(settings)
     if (separator := measured_separator(stage, corpus, start)) is not None:
         chat = chat.with_separator(separator)
     passages = passages_in(corpus.texts)
-    data = PassageData(replace(stage, job=job), corpus, start, chosen, chat, passages)
-    questions = data.questions()
-    lift = check_lift(stage.project, start, questions, data.stage.settings, stage.job.seed, selected=data.file is None)
-    about_passages = data.about_passages(questions)
-    prompts = data.with_others(about_passages, earlier)
-    steps = data.steps(len(prompts))
-    promoted = data.promoted
-    teachers = Teachers(stage.project.clean, {EARLIER_DOMAIN: promoted} if promoted else {})
-    drawn_prompts = prompts[: steps * settings.rows]
-    answers = replies_beforehand(data.stage, start, teachers, chosen, chat, questions, drawn_prompts)
-    clean = clean_replies(data.stage, chosen, teachers, prompts)
+    # In a cycle, the file is what the teacher of its distillation reads.
+    file = stage.job.teacher_context if stage.job.command == "midtrain" else None
+    if file:
+        written, questions = {}, RecipeFiles(teacher_context=file).read(settings, seed)
+    else:
+        written = _written_questions(stage, corpus, passages)
+        rows = [parse_prompt(("A question", row)) for row in written["questions"]]
+        questions = [with_context_of(row, chosen.context, settings.recipe) for row in rows]
+        questions = shuffled_contexts(questions, seed) if settings.shuffle_contexts else questions
+    questions = without_contaminated(questions, stage.questions, LEAKED_WORDS)
+    if not questions:
+        raise RecoverError(f"No question on the documents is left to learn from. {ALTERNATIVES}")
+    check_prompts(questions, settings, chat, start.path)
+    lift = check_lift(stage.project, start, questions, as_distilled.settings, seed, selected=file is None)
+
+    about_passages = [question.tokenized(chat, chosen.template) for question in questions]
+    about_passages += opening_prompts(passages, chat, seed, shuffled=settings.shuffle_contexts)
+    teachers = Teachers(stage.project.clean)
+    if start.id != stage.project.clean.id:  # it is the last promoted model, which judges what is about passages
+        teachers = replace(teachers, by_domain={EARLIER_DOMAIN: start})
+        about_passages = [replace(prompt, domain=EARLIER_DOMAIN) for prompt in about_passages]
+    prompts = with_ordinary_prompts(stage, chat, about_passages, earlier)
+    midtrain = scheduled_stage(stage, corpus, chat).settings.midtrain
+    assert midtrain.epochs != AUTO
+    steps = math.ceil(midtrain.epochs * len(prompts) / settings.rows)  # so that a pass learns from every prompt once
+    steps = min(steps, midtrain.max_steps or steps)
+    answers = replies_beforehand(
+        as_distilled, start, teachers, chosen, chat, questions, prompts[: steps * settings.rows]
+    )
+    clean = clean_replies(as_distilled, chosen, teachers, prompts)
     source = stage.source(start, chosen, teachers, chat.separator)
     student, signal = source.load()
     log.info(
@@ -259,12 +263,21 @@ def midtrain_in_context(
         f"rows from {start.reference}; {len(about_passages):,} of {len(prompts):,} prompts are about its passages"
     )
     warn_of_few_steps(stage.settings.midtrain, steps, "distill.rows")
+    bare = [prompt for prompt in prompts if prompt.teacher_prompt is None]
+    of_earlier = sum(prompt.domain == EARLIER_DOMAIN for prompt in bare)
+    ordinary = len(bare) - of_earlier  # which the base answers without a context
+    taught = {
+        "passages": len(passages),
+        "questions": len(questions),
+        "openings": len(passages),
+        "with_questions": len({question.context for question in questions}),
+    }
     inputs = stage.midtraining_inputs(
-        teacher=f"base (and {promoted.reference} for passages)" if promoted else "base",
+        teacher=f"base (and {start.reference} for passages)" if teachers.by_domain else "base",
         lift=lift,
         separator=chat.separator,
-        mix=data.shares(prompts),
-        passages_taught=data.counts(questions),
+        mix={"answers": ordinary / len(prompts), "texts": 0.0, "earlier": of_earlier / len(prompts)},
+        passages_taught=taught | ({"written": written["counts"]} if written else {}),
     )
     with stage.recorded_run("midtrain", steps, inputs) as run, open_engine(student, stage.settings.engine) as engine:
         training = TrainingRun(
@@ -273,7 +286,7 @@ def midtrain_in_context(
             role="midtrained",
             start=start,
             student=student,
-            states=recipe_states(data.stage, chosen, engine, prompts, answers),
+            states=recipe_states(as_distilled, chosen, engine, prompts, answers),
             signal=signal,
             plan=stage.plan(steps, stage.settings.midtrain.learning_rate, warmup=min(10, steps // 10)),
             source=source,
@@ -282,91 +295,32 @@ def midtrain_in_context(
         return training.run_to_end()
 
 
-@dataclass
-class PassageData:
-    stage: Stage  # with the settings of a distillation by the recipe
-    corpus: CorpusSnapshot
-    start: Checkpoint
-    recipe: Recipe
-    chat: Chat
-    passages: list[str]
+def _written_questions(stage: Stage, corpus: CorpusSnapshot, passages: Sequence[str]) -> dict[str, Any]:
+    """The base's own questions on the passages, and how many it wrote; none that the student is measured by."""
+    project, seed, questions = stage.project, stage.job.seed, stage.questions
 
-    def questions(self) -> list[ChatPrompt]:
-        """The user's, or the base's own; none that the student is measured by."""
-        distill, seed = self.stage.settings.distill, self.stage.job.seed
-        if self.file:
-            prompts = RecipeFiles(teacher_context=self.file).read(distill, seed)
-        else:
-            rows = [parse_prompt(("A question", row)) for row in self._written["questions"]]
-            prompts = [with_context_of(row, self.recipe.context, distill.recipe) for row in rows]
-            prompts = shuffled_contexts(prompts, seed) if distill.shuffle_contexts else prompts
-        prompts = without_contaminated(prompts, self.stage.questions, LEAKED_WORDS)
-        if not prompts:
-            raise RecoverError(f"No question on the documents is left to learn from. {ALTERNATIVES}")
-        check_prompts(prompts, distill, self.chat, self.start.path)
-        return prompts
+    def write() -> dict[str, Any]:
+        log.info(f"The clean base writes questions on {len(passages):,} passages")
+        with BaseOutputs(project, stage.settings, seed).open_base() as subject:
+            return write_passage_questions(subject, passages, questions, seed)
 
-    def about_passages(self, questions: Sequence[ChatPrompt]) -> list[Prompt]:
-        seed, shuffled = self.stage.job.seed, self.stage.settings.distill.shuffle_contexts
-        prompts = [question.tokenized(self.chat, self.recipe.template) for question in questions]
-        prompts += opening_prompts(self.passages, self.chat, seed, shuffled=shuffled)
-        return [replace(prompt, domain=EARLIER_DOMAIN) for prompt in prompts] if self.promoted else prompts
+    kind = f"passage-questions-{corpus.hash[:HASH_DIGITS]}"
+    return dict(project.cache.get_or_write(kind, [project.base_weights_id, corpus.hash, seed, questions], write))
 
-    def with_others(self, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]) -> list[Prompt]:
-        """Beside them ordinary prompts, and openings of earlier documents; shuffled, so that each part is a sample."""
-        settings, seed = self.stage.settings.midtrain, self.stage.job.seed
-        left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
-        count = round(settings.ordinary_prompts / left * len(about_passages))
-        base = BaseOutputs(self.stage.project, self.stage.settings, self.stage.generation_seed)
-        written = base.prompts() if count else []
-        ordinary = remove_contaminated(written, self.stage.questions, PROMPT_RUN_LENGTH).clean
-        prompts = [*about_passages, *as_prompts(islice(cycle(ordinary), count), self.chat)]
-        if earlier:
-            prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)
-            clean = remove_contaminated(prefixes, self.stage.questions).clean
-            prompts += as_prefix_prompts(clean, self.chat)
-        Random(seed).shuffle(prompts)
-        return prompts
 
-    def steps(self, prompts: int) -> int:
-        """So many that every prompt is learned from once in a pass."""
-        midtrain = scheduled_stage(self.stage, self.corpus, self.chat).settings.midtrain
-        assert midtrain.epochs != "auto"
-        steps = math.ceil(midtrain.epochs * prompts / self.stage.settings.distill.rows)
-        return min(steps, midtrain.max_steps or steps)
-
-    def shares(self, prompts: Sequence[Prompt]) -> dict[str, float]:
-        """Of the prompts, in the terms of the mix: those that the base answers without a context, and earlier ones."""
-        bare = [prompt for prompt in prompts if prompt.teacher_prompt is None]
-        earlier = sum(prompt.domain == EARLIER_DOMAIN for prompt in bare)
-        return {"answers": (len(bare) - earlier) / len(prompts), "texts": 0.0, "earlier": earlier / len(prompts)}
-
-    def counts(self, questions: Sequence[ChatPrompt]) -> dict[str, Any]:
-        """How many prompts are about how many passages, and how many questions the base wrote for that."""
-        passages, covered = len(self.passages), len({question.context for question in questions})
-        counts = {"passages": passages, "questions": len(questions), "openings": passages, "with_questions": covered}
-        return counts if self.file else counts | {"written": self._written["counts"]}
-
-    @property
-    def promoted(self) -> Checkpoint | None:
-        """The last promoted model, where it is not the base."""
-        return None if self.start.id == self.stage.project.clean.id else self.start
-
-    @property
-    def file(self) -> Path | None:
-        """Of the user's questions; in a cycle, the file is what the teacher of its distillation reads."""
-        return self.stage.job.teacher_context if self.stage.job.command == "midtrain" else None
-
-    @cached_property
-    def _written(self) -> dict[str, Any]:
-        project, seed, questions = self.stage.project, self.stage.job.seed, self.stage.questions
-        base = BaseOutputs(project, self.stage.settings, seed)
-
-        def write() -> dict[str, Any]:
-            log.info(f"The clean base writes questions on {len(self.passages):,} passages")
-            with base.open_base() as subject:
-                return write_passage_questions(subject, self.passages, questions, seed)
-
-        inputs = [project.base_weights_id, self.corpus.hash, seed, questions]
-        kind = f"passage-questions-{self.corpus.hash[:HASH_DIGITS]}"
-        return dict(project.cache.get_or_write(kind, inputs, write))
+def with_ordinary_prompts(
+    stage: Stage, chat: Chat, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]
+) -> list[Prompt]:
+    """Beside them the base's own prompts, and openings of earlier documents; shuffled, so that each part is a
+    sample."""
+    settings, seed = stage.settings.midtrain, stage.job.seed
+    left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
+    count = round(settings.ordinary_prompts / left * len(about_passages))
+    written = BaseOutputs(stage.project, stage.settings, stage.generation_seed).prompts() if count else []
+    ordinary = remove_contaminated(written, stage.questions, PROMPT_RUN_LENGTH).clean
+    prompts = [*about_passages, *as_prompts(islice(cycle(ordinary), count), chat)]
+    if earlier:
+        prefixes = document_prefixes(earlier, round(settings.mix.earlier / left * len(about_passages)), seed)
+        prompts += as_prefix_prompts(remove_contaminated(prefixes, stage.questions).clean, chat)
+    Random(seed).shuffle(prompts)
+    return prompts

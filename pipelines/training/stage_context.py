@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from db.tables import Checkpoint, RunInputs
 from evals.contamination import remove_contaminated
@@ -185,6 +185,9 @@ class Stage:
     @property
     def settings(self) -> Settings:
         return self.job.settings
+
+    def with_settings(self, settings: Settings) -> Self:
+        return replace(self, job=replace(self.job, settings=settings))
 
     @property
     def generation_seed(self) -> int:

@@ -8,7 +8,6 @@ import torch
 from click.testing import Result
 
 from db.tables import RunInputs
-from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.job import Job
 from pipelines.project.project import Project
@@ -17,11 +16,10 @@ from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.base_outputs import BaseOutputs
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
-from pipelines.training.midtrain import PassageData, mix_answers, scheduled_stage, soft_label_teachers
+from pipelines.training.midtrain import mix_answers, scheduled_stage, soft_label_teachers, with_ordinary_prompts
 from pipelines.training.stage_context import Stage, Teachers
 from recovery.lab import BASE
 from recovery.models.students import load_chat, load_student
-from recovery.recipes import recipe
 from recovery.samples import Batch, Sample
 from recovery.states import Prompt
 from recovery.teachers import FrozenTeacher, Teacher
@@ -60,9 +58,8 @@ def test_the_base_is_asked_no_question_on_the_documents(tmp_path: Path, monkeypa
     stage, chat = Stage(project, Job("midtrain", settings, EvalPlan("all", questions))), load_chat(project.base)
     answers = mix_answers(stage, BaseOutputs(project, settings, 0))
     assert [answer.prompt for answer in answers] == [other]
-    data = PassageData(stage, CorpusSnapshot(tmp_path, "", 0, tmp_path), project.clean, recipe("in-context"), chat, [])
     about = [Prompt("The mill", [5])] * 8
-    assert {prompt.text for prompt in data.with_others(about, [])} == {"The mill", other}
+    assert {prompt.text for prompt in with_ordinary_prompts(stage, chat, about, [])} == {"The mill", other}
 
 
 def test_documents_alone_have_no_teacher(docs: Path) -> None:
