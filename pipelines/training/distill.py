@@ -73,10 +73,17 @@ def distill(
         open_engine(student, stage.settings.engine if has_rollouts or probe else "transformers") as engine,
         open_writer(chosen, teachers, student) as writer,
     ):
-        warm, probing = WarmStart(), probe.on(student, engine) if probe else None
+        monitor = EarlyStopping(
+            settings,
+            probe.on(student, engine) if probe else None,
+            until_probes_hold=stage.restores,
+            clean=clean,
+            may_collapse=chosen.estimator != "labels" or chosen.on_policy_fraction > 0,
+        )
+        warm = WarmStart()
         if not has_started(stage.project, run):
             plan = replace(warm_start_plan(stage, student, start), rejected=is_rejected)
-            warm = warm_start(student, probing, stage.settings, plan, stage.project.base)
+            warm = warm_start(student, monitor, stage.settings, plan, stage.project.base)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
             if not stage.restores or is_rejected:
                 warm = replace(warm, stop_reason="")
@@ -94,14 +101,6 @@ def distill(
             signal = signal_of(chosen, teacher, share)
         else:
             states, signal = Mixture(), Labels(None)
-        monitor = EarlyStopping(
-            settings,
-            probing,
-            warm.best_knowledge,
-            until_probes_hold=stage.restores,
-            clean=clean,
-            may_collapse=chosen.estimator != "labels" or chosen.on_policy_fraction > 0,
-        )
         training = TrainingRun(
             stage=stage,
             run=run,
@@ -152,28 +151,20 @@ def replies_beforehand(
         inputs = [weights_id(model), "whole or cut", sampling.max_new_tokens, sampling.seed, sampling.temperature]
         cache, replies = stage.project.cache, list[tuple[list[int], bool]]()
         with ExitStack() as stack:
-
-            @cache_result
-            def engine() -> Engine:
-                return stack.enter_context(open_subject(model, stage.settings.engine)).engine
+            opened = cache_result(lambda: stack.enter_context(open_subject(model, stage.settings.engine)))
 
             def generate(block: list[list[int]], seed: int) -> list[tuple[list[int], bool]]:
-                written = engine().generate(block, replace(sampling, seed=seed))
+                written = opened().engine.generate(block, replace(sampling, seed=seed))
                 return [(reply.tokens, not reply.finished) for reply in written]
 
             # In blocks, so that a longer list of the same prompts begins with the same replies.
             for first in range(0, len(tokens), ANSWER_BLOCK):
                 block, seed = tokens[first : first + ANSWER_BLOCK], Random(f"{sampling.seed}/{first}").getrandbits(31)
                 replies += cache.get_or_write("answers", [*inputs, first, block], partial(generate, block, seed))
-        ends = [[end] for end in chat.reply_ends(of_turns=True)]
-
-        def has_ended(prompt: Prompt, reply: list[int]) -> bool:
-            return prompt.domain == EARLIER_DOMAIN or reply[-1:] in ends  # as a document, or as a turn
-
-        pairs = zip(prompts, replies, strict=True)
+        ends = [[end] for end in chat.reply_ends(of_turns=True)]  # of turns; openings of documents go on as documents
         return [
-            prompt.with_reply(reply, truncated=is_cut or not has_ended(prompt, reply))
-            for prompt, (reply, is_cut) in pairs
+            prompt.with_reply(reply, truncated=is_cut or (prompt.domain != EARLIER_DOMAIN and reply[-1:] not in ends))
+            for prompt, (reply, is_cut) in zip(prompts, replies, strict=True)
         ]
 
     answers = sample(start.path, prompts) if chosen.data == "start" else teachers.answers(prompts, sample)
@@ -228,7 +219,7 @@ def recipe_states(
     parts: list[States] = []
     if on_policy_rows:
         prompts = prompts[: len(answers)] if answers else prompts
-        drawn = Rollouts(
+        rollouts = Rollouts(
             prompts,
             engine,
             rows=on_policy_rows,
@@ -238,27 +229,18 @@ def recipe_states(
             after=answer_rows,
             of_turns=chosen.needs_checks,
         )
-        parts.append(_rewritten(drawn, chosen, writer, share, seed))
+        if chosen.continued:
+            assert writer is not None
+            least, most = chosen.continued
+            parts.append(TeacherContinuations(rollouts, *writer, min_tokens=least, max_tokens=most, seed=seed))
+        elif chosen.right_only:
+            assert share is not None
+            parts.append(Accepted(rollouts, lambda sample: share(sample) == 1))
+        else:
+            parts.append(rollouts)
     if answer_rows:
         parts.append(FixedRows(answers, rows=answer_rows, seed=seed, before=on_policy_rows // chosen.group))
     return Mixture(*parts)
-
-
-def _rewritten(
-    rollouts: Rollouts,
-    chosen: Recipe,
-    writer: Writer | None,
-    share: Callable[[Sample], float] | None,
-    seed: int,
-) -> States:
-    if chosen.continued:
-        assert writer is not None
-        min_tokens, max_tokens = chosen.continued
-        return TeacherContinuations(rollouts, *writer, min_tokens=min_tokens, max_tokens=max_tokens, seed=seed)
-    if not chosen.right_only:
-        return rollouts
-    assert share is not None
-    return Accepted(rollouts, lambda sample: share(sample) == 1)
 
 
 def _texts(stage: Stage, start: Checkpoint, chosen: Recipe, chat: Chat) -> list[GeneratedTexts]:

@@ -137,7 +137,6 @@ class EarlyStopping:
         self,
         limits: Distill | None = None,
         probe: ProbeFunction | None = None,
-        best_knowledge: float | None = None,
         *,
         until_probes_hold: bool = True,
         clean: CleanReplies | None = None,
@@ -145,7 +144,7 @@ class EarlyStopping:
     ):
         self.limits, self.probe, self.until_probes_hold = limits, probe, until_probes_hold
         self.may_collapse = may_collapse
-        self.state = MonitorState(best_knowledge=best_knowledge, watch=CollapseWatch(clean))
+        self.state = MonitorState(watch=CollapseWatch(clean))
         self.collapsed = False
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -172,15 +171,16 @@ class EarlyStopping:
         steps_done = record.step + 1
         if self.probe is None or not limits.probe_every or steps_done % limits.probe_every or steps_done == steps:
             return None, ""
-        return self._probe(self.probe)
-
-    def _probe(self, probe: ProbeFunction) -> tuple[ProbeResult, str]:
-        state = self.state
-        result = probe(state.best_knowledge)
-        state.best_knowledge = best_knowledge(result.knowledge, state.best_knowledge)
+        result = self.take(self.probe)
         state.holds_in_a_row = state.holds_in_a_row + 1 if result.holds else 0
         enough = self.until_probes_hold and state.holds_in_a_row >= PROBES_IN_A_ROW
         return result, f"{PROBES_IN_A_ROW} probes in a row met the gate's limits" if enough else ""
+
+    def take(self, probe: ProbeFunction) -> ProbeResult:
+        """Compared with the best knowledge of all probes yet, also of those during the warm start."""
+        result = probe(self.state.best_knowledge)
+        self.state.best_knowledge = best_knowledge(result.knowledge, self.state.best_knowledge)
+        return result
 
 
 def clean_replies(stage: Stage, chosen: Recipe, teachers: Teachers, prompts: Sequence[Prompt]) -> CleanReplies | None:

@@ -4,7 +4,7 @@ import importlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -150,7 +150,9 @@ class TrainingRun:
             log.info(f"Stopped after {steps} of {self.plan.steps} steps: {self.stopped}")
             self.project.tracker.stopped_early(self.run, self.stopped)
         folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
-        self._write(folder, steps, self.stopped)
+        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": self.stopped}
+        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
+        save_student(self.student, folder, about | {"trained": trained | {"warm_start": self.warm}})
         size = sum(file.stat().st_size for file in folder.iterdir())
         id = self.project.tracker.checkpoint(
             self.project.id,
@@ -169,12 +171,6 @@ class TrainingRun:
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
         return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, self.stopped, self.warm)
-
-    def _write(self, folder: Path, steps: int, stopped: str = "") -> None:
-        monitor = self.monitor.state
-        trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": stopped, "warm_start": self.warm}
-        about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
-        save_student(self.student, folder, about | {"trained": trained})
 
     def _save(self, state: TrainState, folder: Path) -> bool:
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
@@ -250,10 +246,10 @@ def metric_logger(name: str, home: Path, project: str, run: str, settings: Mappi
     if name == "none":
         yield lambda values, step: None
     elif name == "tensorboard":
-        with _import_logger(name).SummaryWriter(str(home / "tensorboard" / run)) as writer:
+        with check_logger(name).SummaryWriter(str(home / "tensorboard" / run)) as writer:
             yield lambda values, step: [writer.add_scalar(key, value, step) for key, value in values.items()]
     else:  # trackio has wandb's interface
-        module = _import_logger(name)
+        module = check_logger(name)
         module.init(project=project, name=run, config=dict(settings))
         try:
             yield lambda values, step: module.log(values, step=step)
@@ -261,12 +257,10 @@ def metric_logger(name: str, home: Path, project: str, run: str, settings: Mappi
             module.finish()
 
 
-def check_logger(name: str) -> None:
-    if name != "none":
-        _import_logger(name)
-
-
-def _import_logger(name: str) -> Any:
+def check_logger(name: str) -> Any:
+    """The logger's module; raises where it is not installed."""
+    if name == "none":
+        return None
     try:
         return importlib.import_module("torch.utils.tensorboard" if name == "tensorboard" else name)
     except ImportError as error:
@@ -291,11 +285,9 @@ class StopRequests:
 def stop_requests() -> Iterator[StopRequests]:
     """Interrupts at the end, too, where a stop was requested so late that nothing has followed it."""
     requests = StopRequests()
-    try:
+    handlers = {}
+    with suppress(ValueError):  # only the main thread can handle signals
         handlers = {number: signal.signal(number, requests) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # only the main thread can handle signals
-        yield requests
-        return
     try:
         yield requests
     finally:

@@ -14,7 +14,7 @@ from pipelines.gate.verdict import LEAST_GAIN
 from pipelines.log import log
 from pipelines.project.runs import past_cycles
 from pipelines.settings.schema import AUTO, DEFAULT_WARM_START, LATER_CYCLE_WARM_START, Settings
-from pipelines.training.probes import ProbeFunction, ProbeResult, best_knowledge
+from pipelines.training.probes import EarlyStopping, ProbeResult
 from pipelines.training.stage_context import Stage
 from recovery.models.adapters import base_of
 from recovery.models.interpolation import InterpolationError, WeightInterpolation
@@ -41,7 +41,6 @@ class WarmStart:
     share: float | None = None  # None: the weights were left alone
     tried: dict[str, dict[str, Any]] | None = None  # by share, where "auto" searched
     stop_reason: str = ""  # why there is nothing left to distil
-    best_knowledge: float | None = None  # of all probes
 
     def as_json(self) -> dict[str, Any] | None:
         if self.share is None:
@@ -78,85 +77,75 @@ def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
 
 
 def warm_start(
-    student: Student, probe: ProbeFunction | None, settings: Settings, plan: WarmStartPlan, base: str
+    student: Student, monitor: EarlyStopping, settings: Settings, plan: WarmStartPlan, base: str
 ) -> WarmStart:
-    """Move the student to where distillation begins.
+    """Move the student to where distillation begins, by the probes of the monitor.
 
     It moves towards the weights that its mid-training began with; towards the base, where these are not recorded."""
+
+    def probe(position: str) -> ProbeResult | None:
+        if monitor.probe is None:
+            return None
+        result = monitor.take(monitor.probe)
+        log.info(f"  probe {position}: {result}")
+        return result
+
     setting = settings.distill.warm_start
     is_default = setting == "default"
     share = plan.share if is_default else 0.0 if isinstance(setting, str) else setting
     if plan.new_adapter and not is_default and setting != "off":
         log.info("No warm start: a new adapter has no earlier weights to move towards")
     stays = setting == "off" or plan.new_adapter or (is_default and (plan.origin is None or share == 0))
-    probes = _Probes(probe)
-    first = last = probes.take("before the first step")
+    first = last = probe("before the first step")
     healthy = first is not None and not plan.rejected and _nothing_lost(first)
+    unmoved = WarmStart(stop_reason=NOTHING_LOST if healthy else "")
     if stays or (healthy and not (is_default and plan.always)):
-        return WarmStart(stop_reason=NOTHING_LOST if healthy else "", best_knowledge=probes.best_knowledge)
+        return unmoved
     try:
         line = WeightInterpolation(student, plan.origin() if plan.origin else base)
     except InterpolationError as error:
         if not (is_default or setting == AUTO or plan.rejected):
             raise
         log.warning(f"No warm start: {error}")
-        return WarmStart(stop_reason=NOTHING_LOST if healthy else "", best_knowledge=probes.best_knowledge)
+        return unmoved
     tried = None
     if setting == AUTO:
         if first is None:
             log.info("No warm start: there is no probe set to choose its share by (see distill.probe_every)")
-            return WarmStart()
-        share, last, tried = _search(line, probes, first, settings.gate.keep_knowledge)
-    line.move_to(share)
-    if setting != AUTO:
-        last = probes.take(_position(share))
+            return unmoved
+        results = {0.0: first}
+        for candidate in SHARES:
+            line.move_to(candidate)
+            probed = probe(f"after moving {_by(candidate)}")
+            assert probed is not None
+            results[candidate] = probed
+        tried = {str(candidate): result.scores | {"holds": result.holds} for candidate, result in results.items()}
+        share = _best_share(results, monitor.state.best_knowledge or 0.0, settings.gate.keep_knowledge)
+        line.move_to(share)
+        last = results[share]
+    else:
+        line.move_to(share)
+        last = probe(f"after moving {_by(share)}" if share else "before the first step")
     if healthy and last is not None and not last.holds:
         line.move_to(0.0)
         log.info(f"No warm start: moving the weights {_by(share)} lost more than the gate allows")
-        return WarmStart(0.0, tried, NOTHING_LOST, probes.best_knowledge)
+        return WarmStart(0.0, tried, NOTHING_LOST)
     log.info(f"Warm start: the weights moved {_by(share)}")
     enough = share and last is not None and (healthy or _nothing_lost(last))
-    return WarmStart(share, tried, ENOUGH if enough else "", probes.best_knowledge)
+    return WarmStart(share, tried, ENOUGH if enough else "")
 
 
-class _Probes:
-    def __init__(self, probe: ProbeFunction | None):
-        self.probe = probe
-        self.best_knowledge: float | None = None
-
-    def take(self, position: str) -> ProbeResult | None:
-        if self.probe is None:
-            return None
-        result = self.probe(self.best_knowledge)
-        self.best_knowledge = best_knowledge(result.knowledge, self.best_knowledge)
-        log.info(f"  probe {position}: {result}")
-        return result
-
-
-def _search(
-    line: WeightInterpolation, probes: _Probes, first: ProbeResult, keep_knowledge: float
-) -> tuple[float, ProbeResult, dict[str, dict[str, Any]]]:
-    """(the best share, its probe, all that was tried)."""
-    results = {0.0: first}
-    for share in SHARES:
-        line.move_to(share)
-        result = probes.take(_position(share))
-        assert result is not None
-        results[share] = result
+def _best_share(results: dict[float, ProbeResult], best_knowledge: float, keep_knowledge: float) -> float:
+    """Of the probes by share, that of which the least has to be made up for."""
+    first = results[0.0]
     # Half of the knowledge that may be lost is left for the distillation to lose.
-    learned = max(0.0, (probes.best_knowledge or 0.0) - first.floor)
+    learned = max(0.0, best_knowledge - first.floor)
     limit = first.floor + (1 + keep_knowledge) / 2 * learned
     if first.floor and learned < LEAST_GAIN:
         limit = 0.0  # as in the verdict
     # A likelihood of answers may rise by a tenth only; a share of right answers is as large as it is.
     unit = max(learned, 2 * first.knowledge_error) if first.floor else 1.0
-    share = min(results, key=lambda share: (_shortfall(results[share], results, limit, unit), share))
-    tried = {str(share): result.scores | {"holds": result.holds} for share, result in results.items()}
-    return share, results[share], tried
-
-
-def _position(share: float) -> str:
-    return f"after moving {_by(share)}" if share else "before the first step"
+    return min(results, key=lambda share: (_shortfall(results[share], results, limit, unit), share))
 
 
 def _by(share: float) -> str:

@@ -55,7 +55,8 @@ def test_probes_are_compared_with_the_best_yet(of_warm_start: float | None, comp
         best_before.append(best)
         return ProbeResult(0.9, next(knowledge), 0.0, False)
 
-    monitor = EarlyStopping(LIMITS, probe, best_knowledge=of_warm_start)
+    monitor = EarlyStopping(LIMITS, probe)
+    monitor.state.best_knowledge = of_warm_start
     run(monitor, [step_record(i) for i in range(8)])  # the last step is evaluated, not probed
     assert best_before == compared_with
 

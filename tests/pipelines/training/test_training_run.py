@@ -31,7 +31,7 @@ from pipelines.training.training_run import (
 from recovery.collapse import CollapseWatch
 from recovery.errors import RecoverError
 from recovery.lab import BASE
-from recovery.models.students import load_student
+from recovery.models.students import load_student, save_student
 from recovery.objectives import CrossEntropy
 from recovery.recipes import recipe
 from recovery.samples import Sample
@@ -161,13 +161,13 @@ def test_tensorboard_receives_the_metrics_of_the_record(tmp_path: Path) -> None:
 def test_a_stop_that_is_asked_for_while_the_checkpoint_is_written_interrupts_behind_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training, write = small_training(project, steps=2), TrainingRun._write
+    training = small_training(project, steps=2)
 
-    def cancelled_write(run: TrainingRun, *arguments: Any) -> None:
-        project.tracker.request_cancel(run.run)
-        write(run, *arguments)
+    def cancelled_save(*arguments: Any) -> None:
+        project.tracker.request_cancel(training.run)
+        save_student(*arguments)
 
-    monkeypatch.setattr(TrainingRun, "_write", cancelled_write)
+    monkeypatch.setattr("pipelines.training.training_run.save_student", cancelled_save)
     with pytest.raises(KeyboardInterrupt):
         training.run_to_end()
     assert small_training(project, steps=2, run=training.run).run_to_end().steps == 2

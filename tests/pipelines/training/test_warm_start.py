@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pipelines.settings.schema import Distill, Settings
-from pipelines.training.probes import ProbeFunction, ProbeResult
+from pipelines.training.probes import EarlyStopping, ProbeResult
 from pipelines.training.warm_start import ENOUGH, NOTHING_LOST, WarmStart, WarmStartPlan, warm_start
 from recovery.lab import BASE
 from recovery.models.interpolation import InterpolationError
@@ -15,11 +15,13 @@ def with_start(value: str | float) -> Settings:
     return Settings(lora_rank=0, distill=Distill(warm_start=value))  # type: ignore[arg-type]
 
 
-AUTO, DEFAULT = with_start("auto"), with_start("default")
-
-
 def clean() -> str:
     return str(BASE)
+
+
+AUTO, DEFAULT, LOST = with_start("auto"), with_start("default"), (0.5, 0.8)
+KEPT, ALWAYS = WarmStartPlan(clean), WarmStartPlan(clean, 0.2, always=True)
+REJECTED = WarmStartPlan(clean, rejected=True)
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def student() -> Student:
     return student
 
 
-def probes(*scores: tuple[float, float | None]) -> ProbeFunction:
+def probes(*scores: tuple[float, float | None]) -> EarlyStopping:
     """Probes with these scores of (behaviour, knowledge).
 
     The clean model scores 0.9, and the gate keeps 0.95 of a knowledge of 0.8."""
@@ -44,13 +46,17 @@ def probes(*scores: tuple[float, float | None]) -> ProbeFunction:
     return in_turn(*(result(*score) for score in scores))
 
 
-def in_turn(*results: ProbeResult) -> ProbeFunction:
+def in_turn(*results: ProbeResult) -> EarlyStopping:
     remaining = iter(results)
-    return lambda best: next(remaining)
+    return EarlyStopping(probe=lambda best: next(remaining))
 
 
-def start(student: Student, settings: Settings, plan: WarmStartPlan, *scores: tuple[float, float | None]) -> WarmStart:
-    return warm_start(student, probes(*scores), settings, plan, str(BASE))
+def start(
+    student: Student, settings: Settings, plan: WarmStartPlan, *scores: tuple[float, float | None]
+) -> tuple[WarmStart, float | None]:
+    """And the best knowledge of all probes."""
+    monitor = probes(*scores)
+    return warm_start(student, monitor, settings, plan, str(BASE)), monitor.state.best_knowledge
 
 
 def distance(student: Student) -> float:
@@ -67,14 +73,11 @@ def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_shar
 
     monkeypatch.setattr("pipelines.training.warm_start.WeightInterpolation", no_line)
     named = with_start(0.3)
-    assert start(student, AUTO, KEPT, LOST) == WarmStart(best_knowledge=0.8), "the probe counts"
-    assert start(student, DEFAULT, KEPT, LOST).share is None
-    assert start(student, named, WarmStartPlan(clean, rejected=True), LOST).share is None
+    assert start(student, AUTO, KEPT, LOST) == (WarmStart(), 0.8), "the probe counts"
+    assert start(student, DEFAULT, KEPT, LOST) == (WarmStart(), 0.8)
+    assert start(student, named, REJECTED, LOST) == (WarmStart(), 0.8)
     with pytest.raises(InterpolationError):
         start(student, named, KEPT, LOST)
-
-
-LOST, KEPT, ALWAYS = (0.5, 0.8), WarmStartPlan(clean), WarmStartPlan(clean, 0.2, always=True)
 
 
 @pytest.mark.parametrize(
@@ -97,16 +100,16 @@ def test_how_far_the_weights_move_back_and_whether_anything_is_left_to_distil(
     stop_reason: str,
     left: float,
 ) -> None:
-    warm = start(student, settings, plan, *scores)
+    warm, best = start(student, settings, plan, *scores)
     assert warm.stop_reason == stop_reason
     assert distance(student) == pytest.approx(left, abs=1e-4)
-    if left == 1.0 and not stop_reason:
-        assert warm == WarmStart(best_knowledge=0.8)
+    if left == 1.0:
+        assert (warm, best) == (WarmStart(stop_reason=stop_reason), 0.8)
 
 
 def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) -> None:
-    warm = start(student, AUTO, WarmStartPlan(clean), (0.5, 0.8), (0.7, 0.79), (0.8, 0.60), (0.9, 0.10))
-    assert (warm.stop_reason, warm.share, warm.best_knowledge) == ("", 0.3, 0.8)
+    warm, best = start(student, AUTO, KEPT, (0.5, 0.8), (0.7, 0.79), (0.8, 0.60), (0.9, 0.10))
+    assert (warm.stop_reason, warm.share, best) == ("", 0.3, 0.8)
     recorded: dict[str, Any] | None = warm.as_json()
     assert recorded["share"] == 0.3
     assert set(recorded["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
@@ -115,23 +118,23 @@ def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) 
 
 
 def test_a_set_share_is_used_and_off_moves_nothing(student: Student) -> None:
-    assert start(student, with_start("off"), KEPT, (0.5, 0.8)) == WarmStart(best_knowledge=0.8)
+    assert start(student, with_start("off"), KEPT, LOST) == (WarmStart(), 0.8)
     assert distance(student) == pytest.approx(1.0)
-    warm = start(student, with_start(0.25), KEPT, (0.5, 0.8), (0.6, 0.8))
+    warm, _ = start(student, with_start(0.25), KEPT, LOST, (0.6, 0.8))
     assert (warm.stop_reason, warm.as_json()) == ("", {"share": 0.25})
     assert distance(student) == pytest.approx(0.75, abs=1e-4)
 
 
 def test_a_healthy_model_stays_if_moving_back_loses_more_than_the_gate_allows(student: Student) -> None:
     before = [weights.detach().clone() for weights in student.trainable()]
-    warm = start(student, DEFAULT, WarmStartPlan(clean, 0.2, always=True), (0.9, 0.8), (0.9, 0.7))
+    warm, _ = start(student, DEFAULT, ALWAYS, (0.9, 0.8), (0.9, 0.7))
     assert warm.stop_reason == NOTHING_LOST
     assert all(torch.equal(old, new) for old, new in zip(before, student.trainable(), strict=True))
     assert warm.as_json() == {"share": 0.0}
 
 
 def test_without_a_probe_set_auto_moves_nothing(student: Student, caplog: pytest.LogCaptureFixture) -> None:
-    assert warm_start(student, None, AUTO, WarmStartPlan(clean), str(BASE)) == WarmStart()
+    assert warm_start(student, EarlyStopping(), AUTO, KEPT, str(BASE)) == WarmStart()
     assert distance(student) == pytest.approx(1.0)
     assert "No warm start: there is no probe set" in caplog.messages[-1]
 
@@ -139,7 +142,7 @@ def test_without_a_probe_set_auto_moves_nothing(student: Student, caplog: pytest
 @pytest.mark.parametrize("value", ["auto", 0.3, "default"])
 def test_a_new_adapter_stays_in_place(student: Student, value: str | float, caplog: pytest.LogCaptureFixture) -> None:
     plan = WarmStartPlan(None, new_adapter=True)
-    assert warm_start(student, probes((0.5, 0.8)), with_start(value), plan, "no such base").as_json() is None
+    assert start(student, with_start(value), plan, LOST) == (WarmStart(), 0.8)
     assert distance(student) == pytest.approx(1.0)
     assert any("new adapter" in message for message in caplog.messages) == (value != "default")
 
@@ -147,7 +150,7 @@ def test_a_new_adapter_stays_in_place(student: Student, value: str | float, capl
 def test_the_search_counts_what_was_known_before_and_what_a_likelihood_had_without_training(student: Student) -> None:
     def search(*scores: tuple[float, float]) -> float | None:
         results = [ProbeResult(0.9, gained, 1.0 - known, False, known, floor=0.5) for known, gained in scores]
-        return warm_start(student, in_turn(*results), AUTO, WarmStartPlan(clean), str(BASE)).share
+        return warm_start(student, in_turn(*results), AUTO, KEPT, str(BASE)).share
 
     assert search((0.6, 0.8), (0.7, 0.8), (0.9, 0.8), (1.0, 0.8)) == 0.7, "all instructions are followed everywhere"
     # Of a gain of 0.3 at most 0.0075 may be lost; without the floor, 0.02.
@@ -179,14 +182,11 @@ def test_a_gain_holds_the_weights_if_it_is_more_than_chance(
         ProbeResult(follows, has, 0.97 - follows, False, knows, error, floor)
         for follows, has, knows in zip((0.3, 0.867, 0.933, 0.967), gained, known, strict=True)
     ]
-    assert warm_start(student, in_turn(*results), settings, WarmStartPlan(clean), str(BASE)).share == share
-
-
-REJECTED = WarmStartPlan(clean, rejected=True)
+    assert warm_start(student, in_turn(*results), settings, KEPT, str(BASE)).share == share
 
 
 def test_a_model_that_the_gate_rejected_is_moved_where_probes_show_no_loss(student: Student) -> None:
-    warm = start(student, AUTO, REJECTED, (0.9, 0.8), (0.95, 0.8), (0.95, 0.8), (0.95, 0.8))
+    warm, _ = start(student, AUTO, REJECTED, (0.9, 0.8), (0.95, 0.8), (0.95, 0.8), (0.95, 0.8))
     assert (warm.share, list(warm.tried or {})) == (0.3, ["0.0", "0.3", "0.5", "0.7"])
-    assert start(student, with_start(0.5), REJECTED, (0.9, 0.8), (0.9, 0.8)).share == 0.5
+    assert start(student, with_start(0.5), REJECTED, (0.9, 0.8), (0.9, 0.8))[0].share == 0.5
     assert distance(student) == pytest.approx(0.7 * 0.5, abs=1e-3)
