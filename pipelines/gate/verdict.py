@@ -122,7 +122,7 @@ def judge(
     require_pass_fail(recovered)
     behaviour = judge_behaviour(gate, clean, recovered)
     if damaged:
-        behaviour = replace(behaviour, came_back=_rise(damaged, recovered))
+        behaviour = replace(behaviour, came_back=_rise(damaged.passed_by_key(), recovered.passed_by_key()))
     of_documents, of_earlier, retained = others.judgements(gate)
     if behaviour.needed:
         behaviour = replace(behaviour, needed_limit=limit_for("behaviour", behaviour.needed, behaviour.n))
@@ -224,8 +224,7 @@ def judge_retention(
     if not gate.keep_retention or not any(known):  # nothing can be lost
         j = replace(j, passed=True, needed=None, unsure=False)
     passed_before = pooled_passes(r for r in damaged if r.suite == "retention" and r.task in tasks)
-    if passed_before.keys() & passes[1].keys():
-        j = replace(j, came_back=paired_test(passed_before, passes[1]).difference)
+    j = replace(j, came_back=_rise(passed_before, passes[1]))
     changes = {task: {"n": t.n, "lost": len(t.lost), "gained": len(t.gained)} for task, t in tasks.items()}
     return RetentionJudgement(**vars(j), tasks=changes, graded=tuple(graded))
 
@@ -275,8 +274,8 @@ def behaviour_changes(clean: Result, damaged: Result | None, recovered: Result) 
     return tuple(filter(None, lines))
 
 
-def _rise(damaged: Result, recovered: Result) -> float | None:
-    before, after = damaged.passed_by_key(), recovered.passed_by_key()
+def _rise(before: Mapping[str, bool], after: Mapping[str, bool]) -> float | None:
+    """By how much the share that passes rose, on the items of both."""
     common = before.keys() & after.keys()
     return sum(after[key] - before[key] for key in common) / len(common) if common else None
 

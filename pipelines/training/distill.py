@@ -83,7 +83,7 @@ def distill(
         warm = WarmStart()
         if not has_started(stage.project, run):
             plan = replace(warm_start_plan(stage, student, start), rejected=is_rejected)
-            warm = warm_start(student, monitor, stage.settings, plan, stage.project.base)
+            warm = warm_start(student, monitor, stage.settings, plan)
             # It teaches something new, or the gate has rejected where it begins: then a probe does not end it at once.
             if not stage.restores or is_rejected:
                 warm = replace(warm, stop_reason="")

@@ -29,7 +29,8 @@ ENOUGH = "the warm start was enough"
 class WarmStartPlan:
     """The weights to move towards, and the share of `warm_start = default`, for one model."""
 
-    origin: Callable[[], str] | None  # path of the weights mid-training began with; of an adapter, what it sits on
+    # The path of the weights mid-training began with, of an adapter what it sits on; the base, where neither is known.
+    origin: Callable[[], str]
     share: float = DEFAULT_WARM_START
     new_adapter: bool = False  # it has not moved yet, so it has no earlier weights
     always: bool = False  # even where no behaviour is lost: for the knowledge of earlier cycles, which no probe asks
@@ -57,10 +58,15 @@ def warm_start_plan(stage: Stage, student: Student, start: Checkpoint) -> WarmSt
     lineage, below = project.reader.lineage(start.id), student.adapter_base
     index = next((index for index, ancestor in enumerate(lineage) if ancestor.role == "midtrained"), len(lineage))
     origin = lineage[index + 1] if index + 1 < len(lineage) else None
+
+    def to() -> str:
+        return below or (project.verify(origin).path if origin else project.base)
+
     if below and not base_of(start.path):
-        return WarmStartPlan(None, new_adapter=True)
-    to = (lambda: below) if below else (lambda: project.verify(origin).path) if origin else None
-    if origin is None or _read_documents_alone(stage, lineage[index]):
+        return WarmStartPlan(to, new_adapter=True)
+    if origin is None:
+        return WarmStartPlan(to, DEFAULT_WARM_START if below else 0.0)
+    if _read_documents_alone(stage, lineage[index]):
         return WarmStartPlan(to)
     if index == 0 and not below and past_cycles(project, origin):
         return WarmStartPlan(to, LATER_CYCLE_WARM_START, always=True)
@@ -76,12 +82,8 @@ def _read_documents_alone(stage: Stage, midtrained: Checkpoint) -> bool:
     return not (mix.get("answers") or mix.get("texts"))
 
 
-def warm_start(
-    student: Student, monitor: EarlyStopping, settings: Settings, plan: WarmStartPlan, base: str
-) -> WarmStart:
-    """Move the student to where distillation begins, by the probes of the monitor.
-
-    It moves towards the weights that its mid-training began with; towards the base, where these are not recorded."""
+def warm_start(student: Student, monitor: EarlyStopping, settings: Settings, plan: WarmStartPlan) -> WarmStart:
+    """Move the student to where distillation begins, by the probes of the monitor."""
 
     def probe(position: str) -> ProbeResult | None:
         if monitor.probe is None:
@@ -95,14 +97,14 @@ def warm_start(
     share = plan.share if is_default else 0.0 if isinstance(setting, str) else setting
     if plan.new_adapter and not is_default and setting != "off":
         log.info("No warm start: a new adapter has no earlier weights to move towards")
-    stays = setting == "off" or plan.new_adapter or (is_default and (plan.origin is None or share == 0))
+    stays = setting == "off" or plan.new_adapter or (is_default and share == 0)
     first = last = probe("before the first step")
     healthy = first is not None and not plan.rejected and _nothing_lost(first)
     unmoved = WarmStart(stop_reason=NOTHING_LOST if healthy else "")
     if stays or (healthy and not (is_default and plan.always)):
         return unmoved
     try:
-        line = WeightInterpolation(student, plan.origin() if plan.origin else base)
+        line = WeightInterpolation(student, plan.origin())
     except InterpolationError as error:
         if not (is_default or setting == AUTO or plan.rejected):
             raise

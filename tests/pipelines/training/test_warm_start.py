@@ -56,7 +56,7 @@ def start(
 ) -> tuple[WarmStart, float | None]:
     """And the best knowledge of all probes."""
     monitor = probes(*scores)
-    return warm_start(student, monitor, settings, plan, str(BASE)), monitor.state.best_knowledge
+    return warm_start(student, monitor, settings, plan), monitor.state.best_knowledge
 
 
 def distance(student: Student) -> float:
@@ -87,7 +87,6 @@ def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_shar
         pytest.param(AUTO, KEPT, [LOST, (0.7, 0.8), (0.91, 0.8), (0.9, 0.1)], ENOUGH, 0.5, id="a share is enough"),
         pytest.param(AUTO, KEPT, [(0.5, None), *[(0.9, None)] * 3], ENOUGH, 0.7, id="no questions: the smallest share"),
         pytest.param(DEFAULT, KEPT, [LOST, (0.6, 0.8)], "", 0.7, id="the default share"),
-        pytest.param(DEFAULT, WarmStartPlan(None), [LOST], "", 1.0, id="the start of mid-training is not recorded"),
         pytest.param(DEFAULT, WarmStartPlan(clean, 0.0), [LOST], "", 1.0, id="the default share is zero"),
         pytest.param(DEFAULT, ALWAYS, [(0.9, 0.8), (0.89, 0.79)], ENOUGH, 0.8, id="for knowledge of earlier cycles"),
     ],
@@ -134,14 +133,14 @@ def test_a_healthy_model_stays_if_moving_back_loses_more_than_the_gate_allows(st
 
 
 def test_without_a_probe_set_auto_moves_nothing(student: Student, caplog: pytest.LogCaptureFixture) -> None:
-    assert warm_start(student, EarlyStopping(), AUTO, KEPT, str(BASE)) == WarmStart()
+    assert warm_start(student, EarlyStopping(), AUTO, KEPT) == WarmStart()
     assert distance(student) == pytest.approx(1.0)
     assert "No warm start: there is no probe set" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("value", ["auto", 0.3, "default"])
 def test_a_new_adapter_stays_in_place(student: Student, value: str | float, caplog: pytest.LogCaptureFixture) -> None:
-    plan = WarmStartPlan(None, new_adapter=True)
+    plan = WarmStartPlan(clean, new_adapter=True)
     assert start(student, with_start(value), plan, LOST) == (WarmStart(), 0.8)
     assert distance(student) == pytest.approx(1.0)
     assert any("new adapter" in message for message in caplog.messages) == (value != "default")
@@ -150,7 +149,7 @@ def test_a_new_adapter_stays_in_place(student: Student, value: str | float, capl
 def test_the_search_counts_what_was_known_before_and_what_a_likelihood_had_without_training(student: Student) -> None:
     def search(*scores: tuple[float, float]) -> float | None:
         results = [ProbeResult(0.9, gained, 1.0 - known, False, known, floor=0.5) for known, gained in scores]
-        return warm_start(student, in_turn(*results), AUTO, KEPT, str(BASE)).share
+        return warm_start(student, in_turn(*results), AUTO, KEPT).share
 
     assert search((0.6, 0.8), (0.7, 0.8), (0.9, 0.8), (1.0, 0.8)) == 0.7, "all instructions are followed everywhere"
     # Of a gain of 0.3 at most 0.0075 may be lost; without the floor, 0.02.
@@ -182,7 +181,7 @@ def test_a_gain_holds_the_weights_if_it_is_more_than_chance(
         ProbeResult(follows, has, 0.97 - follows, False, knows, error, floor)
         for follows, has, knows in zip((0.3, 0.867, 0.933, 0.967), gained, known, strict=True)
     ]
-    assert warm_start(student, in_turn(*results), settings, KEPT, str(BASE)).share == share
+    assert warm_start(student, in_turn(*results), settings, KEPT).share == share
 
 
 def test_a_model_that_the_gate_rejected_is_moved_where_probes_show_no_loss(student: Student) -> None:
