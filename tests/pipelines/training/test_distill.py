@@ -47,23 +47,21 @@ def test_a_cycle_stays_rejected_while_a_later_attempt_of_it_is_judged(project: P
     assert not is_of_rejected_cycle(project, outside)
 
 
-@pytest.mark.parametrize("recipe", ["offpolicy", "gkd"])
-def test_the_teachers_answers_are_sampled_once(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_teachers_answers_are_sampled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.training.distill.ANSWER_BLOCK", 4)
     settings = set_options(*(f"distill.{assignment}" for assignment in OFF_POLICY))
-    command = ["distill", "--student", str(BASE), "--recipe", recipe, "--limit", "2", "--json", *settings]
+    command = ["distill", "--student", str(BASE), "--recipe", "gkd", "--limit", "2", "--json", *settings]
     caches = []
-    for steps in (1, 1, 2):
+    for steps in (1, 2):
         more = set_options(f"distill.max_steps={steps}")
         completed = recover(*command, *more, "--project", tmp_path)
         assert completed.exit_code in (0, 3), completed.stderr
         assert json.loads(completed.stdout)["steps"] == steps
         files = (tmp_path / ".recover" / "cache").glob("answers-*.json")
         caches.append({file.name: (file.stat().st_mtime_ns, len(json.loads(file.read_text()))) for file in files})
-    first, second, longer = caches
-    assert first == second
-    assert [count for _, count in first.values()] == [4, 4]
-    assert first.items() < longer.items(), "the prompts of both runs have the same answers"
+    shorter, longer = caches
+    assert [count for _, count in shorter.values()] == [4, 4]
+    assert shorter.items() < longer.items(), "the prompts of both runs have the same answers, written once"
 
 
 def test_labels_are_answers_that_end_where_there_are_any(caplog: pytest.LogCaptureFixture) -> None:

@@ -92,7 +92,7 @@ def test_documents_and_texts_are_their_shares_of_rows(
 ) -> None:
     stage = stage_of(tmp_path, FAMILIES["smollm2"])
     shares = {"distill": {"rows": 6, "documents": 0.3, "texts": 0.1}, "midtrain": {"window": 8}}
-    stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, shares)))
+    stage = stage.with_settings(apply_overrides(stage.settings, shares))
     chat, texts = load_chat(stage.project.base), [GeneratedTexts(["What the base wrote, unprompted."] * 4, "1")]
     beside = rows_beside(stage, chat, [corpus], texts, None, use_labels=use_labels)
     documents, written = (part.draw(NO_STUDENT, 0) for part in beside)
@@ -102,7 +102,7 @@ def test_documents_and_texts_are_their_shares_of_rows(
     [alone] = rows_beside(stage, chat, [corpus], [], None, use_labels=use_labels)
     assert len(alone.draw(NO_STUDENT, 0)) == 3, "of nine rows, where the base wrote nothing"
     more = {"distill": {"rows": 8, "documents": 0.4, "texts": 0.2}, "midtrain": {"window": 8}}
-    stage = replace(stage, job=replace(stage.job, settings=apply_overrides(stage.settings, more)))
+    stage = stage.with_settings(apply_overrides(stage.settings, more))
     [alone] = rows_beside(stage, chat, [], texts, None, use_labels=use_labels)
     assert len(alone.draw(NO_STUDENT, 0)) == 2, "of ten rows, where there are no documents"
     assert "No documents are read again" not in caplog.text

@@ -31,12 +31,17 @@ def run(monitor: EarlyStopping, records: list[StepRecord]) -> tuple[int, str]:
     return -1, ""
 
 
-def test_it_stops_after_two_probes_in_a_row_that_hold_and_not_before() -> None:
-    results = iter([True, False, True, True, True])
-    monitor = EarlyStopping(LIMITS, lambda best: ProbeResult(0.9, None, 0.0, next(results)))
+@pytest.mark.parametrize("teaches_something_new", [False, True])
+def test_it_stops_after_two_probes_in_a_row_that_hold_and_not_before(teaches_something_new: bool) -> None:
+    results = iter([True, False, *[True] * 7])
+
+    def probe(best: float | None) -> ProbeResult:
+        return ProbeResult(0.9, None, 0.0, next(results))
+
+    monitor = EarlyStopping(LIMITS, probe, until_probes_hold=not teaches_something_new)
     step, reason = run(monitor, [step_record(i) for i in range(20)])
-    assert step == 7  # probes after steps 2, 4, 6 and 8
-    assert str(PROBES_IN_A_ROW) in reason
+    assert step == (-1 if teaches_something_new else 7)  # probes after steps 2, 4, 6 and 8
+    assert (str(PROBES_IN_A_ROW) in reason) != teaches_something_new
 
 
 @pytest.mark.parametrize("may_collapse", [True, False])
@@ -82,16 +87,10 @@ def test_a_restored_monitor_decides_like_an_uninterrupted_one() -> None:
         assert run(second, records[5:]) == run(uninterrupted, records) != (-1, "")
 
 
-def test_probes_that_hold_do_not_end_a_recipe_that_teaches_something_new() -> None:
-    monitor = EarlyStopping(LIMITS, lambda best: ProbeResult(0.9, None, 0.0, True), until_probes_hold=False)
-    assert run(monitor, [step_record(i) for i in range(20)]) == (-1, "")
-
-
 FEW = ("rows=4", "max_new_tokens=24", "prompts=16", "probe_every=0", "max_steps=2", "warm_start=off")
-NOTE = "Sampling 16 replies of base, to tell a collapse from a recovery"
 
 
-def test_the_bases_replies_watch_a_run_and_are_sampled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bases_replies_watch_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[CleanReplies | None] = []
 
     def after_step(watch: CollapseWatch, record: StepRecord) -> str:
@@ -101,20 +100,20 @@ def test_the_bases_replies_watch_a_run_and_are_sampled_once(tmp_path: Path, monk
     monkeypatch.setattr(CollapseWatch, "after_step", after_step)
     settings = set_options(*(f"distill.{assignment}" for assignment in FEW))
     command = ["distill", "--student", str(BASE), "--recipe", "opd", "--limit", "2", "--json", *settings]
-    first, second = (recover(*command, "--project", tmp_path) for _ in range(2))
-    assert first.exit_code in (0, 3), first.stderr
-    assert NOTE in first.stderr
-    assert NOTE not in second.stderr
-    assert len(list((tmp_path / ".recover" / "cache").glob("clean-replies-*.json"))) == 1
-    assert "Replies of base:" in second.stderr
+    completed = recover(*command, "--project", tmp_path)
+    assert completed.exit_code in (0, 3), completed.stderr
+    assert "Sampling 16 replies of base, to tell a collapse from a recovery" in completed.stderr
+    assert "Replies of base:" in completed.stderr
     clean = watched[0]
-    assert watched == [clean] * 4
+    assert watched == [clean] * 2
     assert clean.count == 16
     assert 0 < clean.truncated < 1
     assert 0 < clean.entropy < 3
 
 
-def test_other_prompts_or_another_limit_are_measured_anew(tmp_path: Path) -> None:
+def test_replies_are_sampled_once_and_anew_to_other_prompts_or_with_another_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     project, chat = Project.open(tmp_path, str(BASE)), load_chat(str(BASE))
     prompts = [Prompt(text, chat.prompt(text)) for text in ("Name a metal.", "Write about a lake.", "Name a city.")]
     measured = {
@@ -123,6 +122,7 @@ def test_other_prompts_or_another_limit_are_measured_anew(tmp_path: Path) -> Non
     }
     assert len(measured) == 3
     assert len(list((tmp_path / ".recover" / "cache").glob("clean-replies-*.json"))) == 3
+    assert caplog.text.count("to tell a collapse from a recovery") == 3
 
 
 @pytest.mark.parametrize(
@@ -140,6 +140,4 @@ def test_without_a_clean_model_nothing_is_sampled(project: Project, name: str, i
 
 
 def _stage(project: Project, limit: int) -> Stage:
-    settings = Settings()
-    distill = settings.distill.model_copy(update={"max_new_tokens": limit})
-    return Stage(project, Job("distill", settings.model_copy(update={"distill": distill})), None)
+    return Stage(project, Job("distill", Settings(distill=Distill(max_new_tokens=limit))))

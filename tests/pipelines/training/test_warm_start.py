@@ -89,6 +89,8 @@ def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_shar
         pytest.param(DEFAULT, KEPT, [LOST, (0.6, 0.8)], "", 0.7, id="the default share"),
         pytest.param(DEFAULT, WarmStartPlan(clean, 0.0), [LOST], "", 1.0, id="the default share is zero"),
         pytest.param(DEFAULT, ALWAYS, [(0.9, 0.8), (0.89, 0.79)], ENOUGH, 0.8, id="for knowledge of earlier cycles"),
+        pytest.param(with_start("off"), KEPT, [LOST], "", 1.0, id="off"),
+        pytest.param(with_start(0.25), KEPT, [LOST, (0.6, 0.8)], "", 0.75, id="a share that was set"),
     ],
 )
 def test_how_far_the_weights_move_back_and_whether_anything_is_left_to_distil(
@@ -102,8 +104,8 @@ def test_how_far_the_weights_move_back_and_whether_anything_is_left_to_distil(
     warm, best = start(student, settings, plan, *scores)
     assert warm.stop_reason == stop_reason
     assert distance(student) == pytest.approx(left, abs=1e-4)
-    if left == 1.0:
-        assert (warm, best) == (WarmStart(stop_reason=stop_reason), 0.8)
+    moved = None if left == 1.0 else pytest.approx(1 - left, abs=1e-4)
+    assert (warm.share, best) == (moved, None if scores[0][1] is None else 0.8)
 
 
 def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) -> None:
@@ -114,14 +116,6 @@ def test_auto_recovers_behaviour_as_long_as_knowledge_is_kept(student: Student) 
     assert set(recorded["tried"]) == {"0.0", "0.3", "0.5", "0.7"}
     assert recorded["tried"]["0.3"] == {"behaviour": 0.7, "knowledge": 0.79, "holds": False}
     assert distance(student) == pytest.approx(0.7, abs=1e-4)
-
-
-def test_a_set_share_is_used_and_off_moves_nothing(student: Student) -> None:
-    assert start(student, with_start("off"), KEPT, LOST) == (WarmStart(), 0.8)
-    assert distance(student) == pytest.approx(1.0)
-    warm, _ = start(student, with_start(0.25), KEPT, LOST, (0.6, 0.8))
-    assert (warm.stop_reason, warm.as_json()) == ("", {"share": 0.25})
-    assert distance(student) == pytest.approx(0.75, abs=1e-4)
 
 
 def test_a_healthy_model_stays_if_moving_back_loses_more_than_the_gate_allows(student: Student) -> None:
