@@ -39,7 +39,7 @@ from pipelines.synthetic.passage_prompts import (
     passages_in,
     write_passage_questions,
 )
-from pipelines.synthetic.prompts import as_prompts, parse_prompt, shuffled_contexts, with_context_of
+from pipelines.synthetic.prompts import as_prompts
 from pipelines.synthetic.questions import LEAKED_WORDS
 from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand
@@ -54,6 +54,7 @@ from pipelines.training.recipe_inputs import (
     as_distillation,
     check_prompts,
     chosen_recipe,
+    contextual_prompts,
     without_contaminated,
 )
 from pipelines.training.stage_context import PROMPT_RUN_LENGTH, Stage, Teachers
@@ -232,9 +233,7 @@ def midtrain_in_context(
         written, questions = {}, RecipeFiles(teacher_context=file).read(settings, seed)
     else:
         written = _written_questions(stage, corpus, passages)
-        rows = [parse_prompt(("A question", row)) for row in written["questions"]]
-        questions = [with_context_of(row, chosen.context, settings.recipe) for row in rows]
-        questions = shuffled_contexts(questions, seed) if settings.shuffle_contexts else questions
+        questions = contextual_prompts([("A question", row) for row in written["questions"]], settings, seed)
     questions = without_contaminated(questions, stage.questions, LEAKED_WORDS)
     if not questions:
         raise RecoverError(f"No question on the documents is left to learn from. {ALTERNATIVES}")

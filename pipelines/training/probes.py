@@ -169,16 +169,19 @@ class EarlyStopping:
         if limits.max_flops and state.flops > limits.max_flops:
             return None, f"the budget of {limits.max_flops:.3g} FLOPs is spent"
         steps_done = record.step + 1
-        if self.probe is None or not limits.probe_every or steps_done % limits.probe_every or steps_done == steps:
+        is_due = limits.probe_every and steps_done % limits.probe_every == 0 and steps_done < steps
+        result = self.take_probe() if is_due else None
+        if result is None:
             return None, ""
-        result = self.take(self.probe)
         state.holds_in_a_row = state.holds_in_a_row + 1 if result.holds else 0
         enough = self.until_probes_hold and state.holds_in_a_row >= PROBES_IN_A_ROW
         return result, f"{PROBES_IN_A_ROW} probes in a row met the gate's limits" if enough else ""
 
-    def take(self, probe: ProbeFunction) -> ProbeResult:
-        """Compared with the best knowledge of all probes yet, also of those during the warm start."""
-        result = probe(self.state.best_knowledge)
+    def take_probe(self) -> ProbeResult | None:
+        """Compared with the best knowledge of all probes yet, also of those during the warm start; None without any."""
+        if self.probe is None:
+            return None
+        result = self.probe(self.state.best_knowledge)
         self.state.best_knowledge = best_knowledge(result.knowledge, self.state.best_knowledge)
         return result
 

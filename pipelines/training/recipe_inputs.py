@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evals.contamination import remove_contaminated
-from evals.jsonl import read_rows
+from evals.jsonl import Row, read_rows
 from pipelines.documents.conversations import warn_of_unread_tools
 from pipelines.settings.schema import Dials, Distill, Settings
 from pipelines.settings.sources import parse_mix, parse_set_options
@@ -76,27 +76,22 @@ def check_recipes(settings: Settings) -> None:
         raise RecoverError(
             f"Distillation has no recipe {distill.recipe!r}. Choose one of {', '.join(DISTILL_RECIPES)}."
         )
-    chosen = chosen_recipe(distill)
-    _check_rollouts(distill, chosen)
-    if distill.temperature != 1 and chosen.data not in ("teacher", "start"):
+    chosen, rows = chosen_recipe(distill), distill.rows
+    share, rollouts = chosen.on_policy_fraction, round(chosen.on_policy_fraction * rows)
+    if 0 < share < 1 and rollouts in (0, rows):
         raise RecoverError(
-            f"The recipe {distill.recipe} needs rollouts at temperature 1. Set distill.temperature for recipes "
-            "with replies that are sampled beforehand, such as offpolicy-kl and self-sft."
-        )
-
-
-def _check_rollouts(settings: Distill, chosen: Recipe) -> None:
-    """Raise unless the rows of a step divide into rollouts, in whole groups, and other rows."""
-    share, rollouts = chosen.on_policy_fraction, round(chosen.on_policy_fraction * settings.rows)
-    if 0 < share < 1 and rollouts in (0, settings.rows):
-        raise RecoverError(
-            f"Of the {settings.rows} rows of a step, the share distill.on_policy_fraction = {share:g} is {rollouts}. "
+            f"Of the {rows} rows of a step, the share distill.on_policy_fraction = {share:g} is {rollouts}. "
             "Set more rows (distill.rows), or a share that leaves rollouts and other rows."
         )
     if rollouts % chosen.group:
         raise RecoverError(
-            f"The {rollouts} rollouts of a step of distill.rows = {settings.rows} must be a multiple of the group "
-            f"size, {chosen.group} (distill.group)."
+            f"The {rollouts} rollouts of a step of distill.rows = {rows} must be a multiple of the group size, "
+            f"{chosen.group} (distill.group)."
+        )
+    if distill.temperature != 1 and chosen.data not in ("teacher", "start"):
+        raise RecoverError(
+            f"The recipe {distill.recipe} needs rollouts at temperature 1. Set distill.temperature for recipes "
+            "with replies that are sampled beforehand, such as offpolicy-kl and self-sft."
         )
 
 
@@ -154,7 +149,7 @@ class RecipeFiles:
         `--prompts` are judged without a context beside it. Where no file has any, the base writes them."""
         file = self.teacher_context
         text = read_context_text(file) if file and is_one_text(file) else None
-        with_contexts = contextual_prompts(file, settings, seed) if file and text is None else []
+        with_contexts = contextual_prompts(read_rows(file), settings, seed) if file and text is None else []
         if self.prompts:
             others = read_prompts(self.prompts)
         else:
@@ -176,10 +171,10 @@ def read_context_text(file: Path) -> str:
     return text
 
 
-def contextual_prompts(file: Path, settings: Distill, seed: int) -> list[ChatPrompt]:
-    """The prompts of a JSONL file, each with its context, or with another's (`distill.shuffle_contexts`)."""
+def contextual_prompts(rows: Iterable[Row], settings: Distill, seed: int) -> list[ChatPrompt]:
+    """The prompts of rows, each with its context, or with another's (`distill.shuffle_contexts`)."""
     fields = recipe(settings.recipe).context
-    prompts = [with_context_of(parse_prompt(row), fields, settings.recipe) for row in read_rows(file)]
+    prompts = [with_context_of(parse_prompt(row), fields, settings.recipe) for row in rows]
     return shuffled_contexts(prompts, seed) if settings.shuffle_contexts else prompts
 
 

@@ -86,10 +86,8 @@ def warm_start(student: Student, monitor: EarlyStopping, settings: Settings, pla
     """Move the student to where distillation begins, by the probes of the monitor."""
 
     def probe(position: str) -> ProbeResult | None:
-        if monitor.probe is None:
-            return None
-        result = monitor.take(monitor.probe)
-        log.info(f"  probe {position}: {result}")
+        if result := monitor.take_probe():
+            log.info(f"  probe {position}: {result}")
         return result
 
     setting = settings.distill.warm_start
