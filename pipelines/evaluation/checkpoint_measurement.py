@@ -60,19 +60,16 @@ def measure_checkpoint(
     `name` is for progress messages. With a rule, instruction prompts are asked last, in blocks until they are enough.
     """
     name = name or checkpoint.reference
-    named = load_suites(project.base)
-    weights = project.weights_id(checkpoint)
+    named, weights = load_suites(project.base), project.weights_id(checkpoint)
     keys = plan.keys(weights, named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
-    in_blocks = None
+    in_blocks, earlier = None, list[Result]()
     if rule and keys.get(SUITE) not in by_key:
         in_blocks = BlockMeasurement(project, checkpoint, weights, plan, named, rule)
-    earlier: list[Result] = []
-    if in_blocks:
         others_stored = all(key in by_key for suite, key in keys.items() if suite != SUITE)
-        earlier, are_enough = in_blocks.stored(others_stored and in_blocks.rule.fails_anyway(_of_others(keys, by_key)))
+        earlier, are_enough = in_blocks.stored(others_stored and rule.fails_anyway(_of_others(keys, by_key)))
         if are_enough:
-            keys[SUITE] = in_blocks.key_of(earlier)
+            keys[SUITE] = in_blocks.key(len(_items(earlier)))
             by_key[keys[SUITE]] = earlier
     missing = [suite for suite, key in keys.items() if key not in by_key]
     missing.sort(key=SUITE.__eq__)
@@ -85,11 +82,12 @@ def measure_checkpoint(
         ):
             subject = Subject(opened, student.chat)
             for suite in missing:
-                blocks = None
                 if in_blocks and suite == SUITE:
                     blocks = in_blocks.to_ask(earlier, in_blocks.rule.fails_anyway(_of_others(keys, by_key)))
-                results = plan.run_suite(subject, suite, named, blocks)
-                keys[suite] = in_blocks.key_of(results) if in_blocks and suite == SUITE else keys[suite]
+                    results = plan.run_suite(subject, suite, named, blocks)
+                    keys[suite] = in_blocks.key(len(_items(results)))
+                else:
+                    results = plan.run_suite(subject, suite, named)
                 by_key[keys[suite]] = results
                 store_results(project, checkpoint, run, keys[suite], results)
         if in_blocks:
@@ -138,9 +136,6 @@ class BlockMeasurement:
 
     def key(self, prompts: int) -> str:
         return self.plan.key(self.weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
-
-    def key_of(self, results: list[Result]) -> str:
-        return self.key(len(_items(results)))
 
     def stored(self, fails_anyway: bool) -> tuple[list[Result], bool]:
         """The suite's stored results with the most prompts, and whether these are enough."""

@@ -42,6 +42,10 @@ class Judgement:
     differ: float | None = None  # share of the items that only one of the two models passes
     came_back: float | None = None  # by how much the distillation raised the score, on items that were asked before it
 
+    @property
+    def missed(self) -> bool:
+        return not self.passed and not self.unsure
+
 
 @dataclass(frozen=True)
 class RetentionJudgement(Judgement):
@@ -101,8 +105,7 @@ class OtherResults:
     def fails(self, gate: Gate) -> bool:
         """Whether the verdict is a failure even if instruction following passes."""
         of_documents, of_earlier, retained = self.judgements(gate)
-        judged = [j for j in (of_documents, *of_earlier.values(), retained) if j is not None]
-        return any(not j.passed and not j.unsure for j in judged)
+        return any(j.missed for j in (of_documents, *of_earlier.values(), retained) if j is not None)
 
 
 def judge(
@@ -131,14 +134,13 @@ def judge(
     learned = None
     if of_documents and others.best_knowledge is not None and others.clean_knowledge is not None:
         learned = max(others.best_knowledge, of_documents.value) > others.clean_knowledge
-    of_measures: dict[str, list[Judgement | None]] = {
+    judged: dict[str, list[Judgement]] = {
         "behaviour": [behaviour],
-        "knowledge": [of_documents],
+        "knowledge": [of_documents] if of_documents else [],
         "earlier": [*of_earlier.values()],
-        "retention": [retained],
+        "retention": [retained] if retained else [],
     }
-    judged = {measure: [j for j in found if j is not None] for measure, found in of_measures.items()}
-    missed = [name for name, found in judged.items() if any(not j.passed and not j.unsure for j in found)]
+    missed = [name for name, found in judged.items() if any(j.missed for j in found)]
     undecided = [name for name, found in judged.items() if any(j.unsure for j in found)]
     outcome = "failed" if missed else "inconclusive" if undecided else "passed"
     changes = behaviour_changes(clean, damaged, recovered)

@@ -136,7 +136,8 @@ def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     assert metric(tmp_path, run, "kl")[0] > 0  # student and teacher have the same weights: the context makes the KL
 
 
-OF_EVERY_CHANGE = (  # the others run before a release, and in tests/recovery/test_recipes.py on a tiny model
+# The others run before a release, in tests/e2e/test_conversations.py, and on a tiny model in tests/recovery.
+OF_EVERY_CHANGE = (
     ("sdft", "--teacher-context", EXAMPLES, "the average of "),
     ("in-context", "--teacher-context", PASSAGES, "base"),
 )
@@ -145,11 +146,9 @@ BEFORE_A_RELEASE = (
     ("deliberative", "--teacher-context", POLICY, "base"),
     ("deliberative-sft", "--teacher-context", POLICY, "base"),
     ("asft", "--prompts", CHATS, "base"),
-    ("sft", "--prompts", ANSWERED, "base"),
     ("self-sft", "--prompts", CHATS, "base"),
     ("rs-sft", "--prompts", ANSWERED, "base"),
     ("continuation", "--prompts", OTHER_CHECKS, "base"),  # nothing is rewarded, so checks may mean something else
-    ("grpo", "--prompts", ANSWERED, "base"),
 )
 
 
@@ -164,7 +163,6 @@ def test_every_recipe_runs(tmp_path: Path, recipe: str, flag: str, data: Any, te
     file = write(tmp_path / ("f.md" if isinstance(data, str) else "f.jsonl"), data)
     more = ["--prompts", write(tmp_path / "p.jsonl", CHATS)] if isinstance(data, str) else []
     more += set_options("distill.temperature=1.5") if recipe == "self-sft" else []
-    more += set_options("distill.rows=8", "distill.require_lift=false") if recipe == "grpo" else []
     run = run_of(tmp_path, distill(tmp_path, recipe, flag, file, *more))
     assert str(run.inputs.teacher).startswith(teacher)
     assert (run.inputs.lift is not None) == (flag == "--teacher-context")

@@ -1,4 +1,3 @@
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +29,11 @@ from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import Student, checkpoint_metadata, load_chat, load_student
+from recovery.states import FixedRows
 from tests.chat_families import FAMILIES, UNNAMED, Family
 from tests.chats import exchange, write_jsonl
 from tests.evals.fakes import ScriptedEngine
-from tests.models import save_tiny, tiny_tokenizer
+from tests.models import change_json, save_tiny, tiny_tokenizer
 from tests.pipelines.options import data_of, recover, set_options
 from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN
 
@@ -156,9 +156,15 @@ def test_a_separator_is_measured_once(tmp_path: Path, corpus: CorpusSnapshot, mo
     assert measured_separator(stage, corpus, start.replaced(path=str(promoted))) == 2
 
 
-def save_conversations(file: Path, answer: str, count: int = 40, prompt: str = "Question?") -> Path:
+def save_conversations(folder: Path, answer: str, count: int = 40, prompt: str = "Question?") -> Path:
     rows = [{"messages": exchange(f"{i}. {prompt}", answer)} for i in range(count)]
-    return write_jsonl(file, rows)
+    return write_jsonl(folder / "chats.jsonl", rows)
+
+
+def rows_of(file: Path, settings: Distill, part: float = 1.0) -> list[FixedRows]:
+    """By a tiny base beside the file."""
+    base = save_tiny(file.parent / "base")
+    return training_file_rows(file, load_chat(base), str(base), settings, 512, 1, part)
 
 
 @pytest.mark.parametrize("part", [1.0, 0.5])
@@ -166,10 +172,9 @@ def save_conversations(file: Path, answer: str, count: int = 40, prompt: str = "
 def test_answers_are_about_the_share_of_the_target_tokens(
     tmp_path: Path, share: float, texts: float | None, part: float
 ) -> None:
-    chat = load_chat(save_tiny(tmp_path / "base"))
-    file = save_conversations(tmp_path / "chats.jsonl", "This is the answer to the question, in a whole sentence.")
+    file = save_conversations(tmp_path, "This is the answer to the question, in a whole sentence.")
     settings = Distill(documents=share, texts=texts, rows=8, max_new_tokens=64)
-    (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, 1, part)
+    (states,) = rows_of(file, settings, part)
     samples = states.draw(NO_STUDENT, 0)
     assert all(sample.use_labels for sample in samples)
     answers, others = sum(sample.target_count for sample in samples), settings.rows * settings.max_new_tokens / 2
@@ -179,12 +184,10 @@ def test_answers_are_about_the_share_of_the_target_tokens(
 
 
 def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
-    chat = load_chat(save_tiny(tmp_path / "base"))
     settings = Distill(documents=0.8, rows=2, max_new_tokens=512)
     most = settings.rows * settings.max_new_tokens
     for prompt in ("Q?", "A question of many words. " * 5):
-        file = save_conversations(tmp_path / "chats.jsonl", "A", count=500, prompt=prompt)
-        (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1)
+        (states,) = rows_of(save_conversations(tmp_path, "A", count=500, prompt=prompt), settings)
         samples = states.draw(NO_STUDENT, 0)
         tokens = sum(len(sample.tokens) for sample in samples)
         assert 0.8 * most < tokens <= 1.01 * most
@@ -193,8 +196,7 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
 
 
 def test_a_conversation_is_no_longer_than_the_model_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = save_tiny(tmp_path / "base") / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 6}))
+    change_json(save_tiny(tmp_path / "base") / "config.json", max_position_embeddings=6)
     encoded = [([1] * 9, [False, False, True] * 3), ([1] * 7, [False] * 6 + [True])]
     for window in (None, 512):
         [sample] = conversation_samples(encoded, str(tmp_path / "base"), window)
@@ -203,14 +205,11 @@ def test_a_conversation_is_no_longer_than_the_model_reads(tmp_path: Path, caplog
 
 
 def test_conversations_without_answer_are_omitted_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    chat = load_chat(save_tiny(tmp_path / "base"))
-    file = save_conversations(tmp_path / "chats.jsonl", "An answer.", count=3)
-    with file.open("a") as lines:
-        lines.write(json.dumps({"messages": [{"role": "assistant", "content": "It begins with an answer."}]}) + "\n")
-        lines.write(json.dumps({"messages": [{"role": "user", "content": "No answer?"}]}) + "\n")
-    settings = Distill(documents=0.2, rows=2, max_new_tokens=64)
-    (states,) = training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1)
+    begins = {"messages": [{"role": "assistant", "content": "It begins with an answer."}]}
+    unanswered = {"messages": [{"role": "user", "content": "No answer?"}]}
+    answered = [{"messages": exchange(f"{i}. Question?", "An answer.")} for i in range(3)]
+    settings, file = Distill(documents=0.2, rows=2, max_new_tokens=64), tmp_path / "chats.jsonl"
+    (states,) = rows_of(write_jsonl(file, [*answered, begins, unanswered]), settings)
     assert len(states.samples) in (3, 4)  # the template may render the fourth
     assert "of 5 conversations are not learned" in caplog.text
-    file.write_text(json.dumps({"messages": [{"role": "user", "content": "No answer?"}]}) + "\n")
-    assert training_file_rows(file, chat, str(tmp_path / "base"), settings, 512, seed=1) == []
+    assert rows_of(write_jsonl(file, [unanswered]), settings) == []

@@ -23,6 +23,7 @@ from recovery.models.students import load_chat, load_student
 from recovery.samples import Batch, Sample
 from recovery.states import Prompt
 from recovery.teachers import FrozenTeacher, Teacher
+from tests.chats import exchange, write_jsonl
 from tests.models import save_tiny
 from tests.pipelines.options import data_of, recover, set_options
 from tests.pipelines.training.commands import DOCUMENTS_ONLY, first_value, midtrain, promote_a_cycle, recorded_run
@@ -144,38 +145,29 @@ def test_the_base_scores_what_it_wrote_and_the_promoted_model_what_it_learned(do
     assert soft_label_teachers(without_soft_labels, start, by_base=True, of_earlier=True) is None
 
 
-def test_a_few_long_conversations_are_read_as_often_as_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def of_chats(folder: Path, chats: list[tuple[str, str]], *assignments: str, recipe: str = "midtrain") -> Result:
+    file = write_jsonl(folder / "chats.jsonl", [{"prompt": asked, "answer": answer} for asked, answer in chats])
+    command = ["midtrain", "--conversations", file, "--mix", "documents", "--recipe", recipe, "--json"]
+    return recover(*command, *set_options(*(f"midtrain.{assignment}" for assignment in assignments)))
+
+
+def test_a_few_long_conversations_are_read_as_often_as_was_asked(empty_docs: Path) -> None:
     """Each takes several windows, and a step of one window has room for a part of one; but it reads one as a whole."""
-    monkeypatch.chdir(tmp_path)
-    rows = [{"prompt": f"Which towns are in list {i}?", "answer": "Ulm, Bonn, Kiel. " * 30} for i in range(6)]
-    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    passes = set_options("midtrain.epochs=1", "midtrain.rows=1", "midtrain.window=64")
-    command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *passes, "--json"]
-    assert data_of(recover(*command))["steps"] == 5  # the sixth is held out
+    chats = [(f"Which towns are in list {i}?", "Ulm, Bonn, Kiel. " * 30) for i in range(6)]
+    trained = of_chats(empty_docs, chats, "epochs=1", "rows=1", "window=64")
+    assert data_of(trained)["steps"] == 5  # the sixth is held out
 
 
-def test_conversations_that_fill_a_part_of_a_window_are_read_as_often_as_was_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = [{"prompt": "Which town is at home?", "answer": f"Ulm is {name}."} for name in "ABCDEF"]
-    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    chat = load_chat(BASE)
-    turns = [[{"role": "user", "content": r["prompt"]}, {"role": "assistant", "content": r["answer"]}] for r in rows]
-    (length,) = {len(chat.conversation(turn)[0]) for turn in turns}
+def test_conversations_that_fill_a_part_of_a_window_are_read_as_often_as_was_asked(empty_docs: Path) -> None:
+    chats = [("Which town is at home?", f"Ulm is {name}.") for name in "ABCDEF"]
+    (length,) = {len(load_chat(BASE).conversation(exchange(*chat))[0]) for chat in chats}
     assert 5 * length < 128  # the sixth is held out
-    passes = set_options("midtrain.epochs=10", "midtrain.rows=1", "midtrain.window=256")
-    command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *passes, "--json"]
-    assert data_of(recover(*command))["steps"] == math.ceil(10 * 5 * length / 256)
+    trained = of_chats(empty_docs, chats, "epochs=10", "rows=1", "window=256")
+    assert data_of(trained)["steps"] == math.ceil(10 * 5 * length / 256)
 
 
-def test_labels_of_conversations_can_be_weighted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = [{"prompt": f"Which town is number {i}?", "answer": f"Number {i} is Ulm."} for i in range(8)]
-    (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    few = set_options("midtrain.max_steps=1", "midtrain.rows=4")
-    command = ["midtrain", "--conversations", "chats.jsonl", "--mix", "documents", *few, "--json", "--recipe"]
-    losses = [first_value(recover(*command, name), "loss") for name in ("midtrain", "sft", "dft")]
+def test_labels_of_conversations_can_be_weighted(empty_docs: Path) -> None:
+    chats = [(f"Which town is number {i}?", f"Number {i} is Ulm.") for i in range(8)]
+    trained = [of_chats(empty_docs, chats, "max_steps=1", "rows=4", recipe=name) for name in ("midtrain", "sft", "dft")]
+    losses = [first_value(one, "loss") for one in trained]
     assert losses[0] == losses[1] > losses[2] > 0
