@@ -110,32 +110,29 @@ class EvalPlan:
 
     def split_problem(self, named: Mapping[str, str]) -> str:
         """Why the items cannot be split into a probe part and a final part; empty if they can."""
-        minimum = {
-            "questions": MIN_QUESTIONS,
-            "passages of the documents": MIN_PASSAGES,
-            "conversations": MIN_CONVERSATIONS,
-        }
-        for kind, keys in self._item_keys(named):
-            if len(keys) < minimum.get(kind, 1):
-                return f"fewer than {minimum[kind]} {kind}"
+        for kind, minimum, keys in self._item_keys(named):
+            if len(keys) < minimum:
+                return f"fewer than {minimum} {kind}"
             if len({split_of(key) for key in keys}) < 2:
                 return f"too few {kind}"
         return ""
 
-    def _item_keys(self, named: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-        """The keys of the items in each local file, which decide the part that an item belongs to."""
+    def _item_keys(self, named: Mapping[str, str]) -> Iterator[tuple[str, int, list[str]]]:
+        """The kind of the items in each local file, how many there must be, and their keys, which decide the part that
+        an item belongs to."""
         if self.questions:
-            yield "questions", [item_key(question.text) for question in read_questions(self.questions)]
+            yield "questions", MIN_QUESTIONS, [item_key(question.text) for question in read_questions(self.questions)]
         elif self.passages and has_conversations(self.passages):
-            yield "conversations", list(map(conversation_key, read_conversations(self.passages)))
+            yield "conversations", MIN_CONVERSATIONS, list(map(conversation_key, read_conversations(self.passages)))
         elif self.passages:
-            yield "passages of the documents", [item_key(passage) for passage in read_passages(self.passages)]
+            keys = [item_key(passage) for passage in read_passages(self.passages)]
+            yield "passages of the documents", MIN_PASSAGES, keys
         if self.ifeval_data:
-            yield f"prompts in {self.ifeval_data.name}", [prompt.key for prompt in read_prompts(self.ifeval_data)]
+            yield f"prompts in {self.ifeval_data.name}", 1, [prompt.key for prompt in read_prompts(self.ifeval_data)]
         replaced = {"behaviour": self.ifeval_data, "knowledge": self.questions}
         for file in suite_files({suite: tasks for suite, tasks in named.items() if not replaced.get(suite)}):
             if file.suffix == ".jsonl":
-                yield f"tasks in {file.name}", [task.key for task in read_tasks(file)]
+                yield f"tasks in {file.name}", 1, [task.key for task in read_tasks(file)]
 
     def keys(self, weights: str, named: Mapping[str, str]) -> dict[str, str]:
         return {suite: self.key(weights, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}

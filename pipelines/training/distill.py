@@ -112,7 +112,8 @@ def distill(
             plan=stage.plan(steps, settings.learning_rate, warmup=min(5, steps // 5)),
             source=stage.source(start, chosen, teachers if chosen.scores_with_teacher else None),
             monitor=monitor,
-            warm_start=warm,
+            warm_start=warm.as_json(),
+            stopped=warm.stop_reason,
             average=teacher if isinstance(teacher, EmaTeacher) else None,
         )
         return training.run_to_end()

@@ -18,7 +18,6 @@ from pipelines.log import STEPS, StepTimer, log
 from pipelines.project.project import Project, weights_hash
 from pipelines.training.probes import EarlyStopping, ProbeResult
 from pipelines.training.stage_context import Role, Stage, TrainingSource
-from pipelines.training.warm_start import WarmStart
 from recovery.errors import RecoverError
 from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.processes import training_state
@@ -61,11 +60,11 @@ class TrainingRun:
     plan: Plan
     source: TrainingSource  # of student and signal, for other processes
     monitor: EarlyStopping
-    warm_start: WarmStart = WarmStart()  # noqa: RUF009
+    warm_start: dict[str, Any] | None = None  # the share of the interpolation, and what was tried
+    stopped: str = ""  # why it ends before its last step, perhaps before its first
     average: EmaTeacher | None = None  # the teacher, if it is an average of the student
 
     def __post_init__(self) -> None:
-        self.warm, self.stopped = self.warm_start.as_json(), self.warm_start.stop_reason  # of a resumed run, as saved
         self.objective = objective_of(self.source.recipe)
         self._folder = self.project.progress_folder(self.run)
         self._last_good = last_good(self._folder)
@@ -92,7 +91,7 @@ class TrainingRun:
         saved = load_progress(folders[0], self.student, state, self.average) if folders else None
         if saved:
             self.monitor.restore(saved["monitor"])
-            self.warm, self.stopped = saved["warm_start"], saved["stopped"]
+            self.warm_start, self.stopped = saved["warm_start"], saved["stopped"]
         if self._folder.exists() and self._folder not in folders:
             log.warning(f"The state in {self._folder} is damaged, so training goes back to step {state.step + 1}")
         elif saved and state.step < self.plan.steps:
@@ -152,7 +151,7 @@ class TrainingRun:
         folder, monitor = self.project.checkpoint_folder(self.run), self.monitor.state
         trained = {"tokens": monitor.tokens, "seconds": monitor.seconds, "stopped": self.stopped}
         about = {"parent": self.start.path, "run": self.run, "step": steps, "suites": resolve_suites(self.project.base)}
-        save_student(self.student, folder, about | {"trained": trained | {"warm_start": self.warm}})
+        save_student(self.student, folder, about | {"trained": trained | {"warm_start": self.warm_start}})
         size = sum(file.stat().st_size for file in folder.iterdir())
         id = self.project.tracker.checkpoint(
             self.project.id,
@@ -170,11 +169,11 @@ class TrainingRun:
         discard_progress(self._folder)
         checkpoint = self.project.reader.checkpoint(id)
         assert checkpoint is not None
-        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, self.stopped, self.warm)
+        return RunResult(checkpoint, self.run, steps, monitor.tokens, monitor.seconds, self.stopped, self.warm_start)
 
     def _save(self, state: TrainState, folder: Path) -> bool:
         self.project.tracker.flush()  # the state on disk must not be ahead of the record
-        notes = {"monitor": self.monitor.as_dict(), "warm_start": self.warm, "stopped": self.stopped}
+        notes = {"monitor": self.monitor.as_dict(), "warm_start": self.warm_start, "stopped": self.stopped}
         return save_progress(folder, self.student, state, notes, self.average)
 
     def _return_to_last_good(self, state: TrainState) -> None:

@@ -65,10 +65,11 @@ def test_a_job_says_who_teaches(project: Project, teacher: TeacherChoice[int], s
     assert stage.restores == (not isinstance(teacher, Itself))
 
 
-def test_what_another_teacher_teaches_is_needed_in_any_case(project: Project) -> None:
-    other = project.resolve(str(save_tiny(Path(project.root) / "other", seed=2))).id
-    for teacher in (Model(other), ByDomain(1, {"maths": other})):
-        assert not Stage(project, Job("distill", Settings(), teacher=teacher)).restores
+def test_what_another_teacher_or_a_router_teaches_is_needed_in_any_case(project: Project) -> None:
+    other, start = project.resolve(str(save_tiny(Path(project.root) / "other", seed=2))).id, promoted_cycle(project).id
+    for teacher in (Model(other), ByDomain(1, {"maths": other}), Router()):
+        assert not Stage(project, Job("distill", Settings(), teacher=teacher, start=start)).restores
+    assert Stage(project, Job("distill", Settings(), start=start)).restores
 
 
 def test_any_first_part_of_a_file_s_prompts_is_a_sample_of_all(project: Project, tmp_path: Path) -> None:
@@ -80,13 +81,6 @@ def test_any_first_part_of_a_file_s_prompts_is_a_sample_of_all(project: Project,
     assert sorted(prompt.text for prompt in prompts) == sorted(row["prompt"] for row in rows)
     assert 60 < [prompt.domain for prompt in prompts[:200]].count("code") < 140
     assert prompts == stage.all_prompts()
-
-
-def test_what_a_router_restores_of_earlier_cycles_is_needed_in_any_case(project: Project) -> None:
-    promoted = promoted_cycle(project)
-    stage = Stage(project, Job("distill", Settings(), teacher=Router(), start=promoted.id))
-    assert not stage.restores
-    assert replace(stage, job=replace(stage.job, teacher=BASE)).restores
 
 
 @pytest.mark.parametrize("of", ["this", "an earlier"])
