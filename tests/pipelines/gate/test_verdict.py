@@ -29,6 +29,14 @@ from tests.evals.fakes import graded, result
 from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
 
+def knew(passes: list[bool], task: str) -> Result:
+    return result(passes, task, "retention")
+
+
+def passing(passed: int, n: int = 300) -> list[bool]:
+    return [i < passed for i in range(n)]
+
+
 def test_the_same_answers_pass_and_a_clear_loss_does_not() -> None:
     passes = [True] * 180 + [False] * 20
     same = judge(Gate(), result(passes), result(passes))
@@ -185,25 +193,28 @@ def test_the_knowledge_of_each_earlier_cycle_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clean", "best", "learned"),
-    [(0.0, 0.0, False), (0.1, 0.1, False), (0.2, 0.1, False), (0.0, 0.1, True), (None, 0.0, None)],
+    ("clean", "best", "now", "learned"),
+    [
+        (0.0, 0.0, 0.0, False),
+        (0.1, 0.1, 0.1, False),
+        (0.2, 0.1, 0.1, False),
+        (0.0, 0.1, 0.1, True),
+        (0.0, 0.0, 0.55, True),  # a move taught it beyond a fine-tune that knew nothing
+        (None, 0.0, 0.0, None),
+    ],
 )
-def test_the_verdict_says_whether_anything_was_learned(clean: float | None, best: float, learned: bool | None) -> None:
-    same = result([True] * 200)
-    knowledge = result([i < 100 * best for i in range(100)], "closed_book", "knowledge")
+def test_the_verdict_says_whether_anything_was_learned(
+    clean: float | None, best: float, now: float, learned: bool | None
+) -> None:
+    same, knowledge = result([True] * 200), result(passing(round(100 * now), 100), "closed_book", "knowledge")
     verdict = judge(Gate(), same, same, OtherResults(knowledge, best, clean_knowledge=clean))
     assert verdict.passed
     assert verdict.as_dict()["learned"] is verdict.learned is learned
     line = measure_lines(verdict.as_dict())[1]
     shown = "" if clean is None else f"{clean:.3f}"
-    assert line[2:8] == (True, "met", shown, f"{best:.3f}", "", f"{0.95 * best:.3f}")
+    assert line[2:8] == (True, "met", shown, f"{now:.3f}", "", f"{0.95 * best:.3f}")
     note = "the documents taught nothing measurable: the clean model knows at least as much of them"
     assert (note in line.details) is (learned is False)
-
-
-def test_what_a_move_taught_beyond_a_fine_tune_that_knew_nothing_is_learned() -> None:
-    same, knowledge = result([True] * 200), result([i < 55 for i in range(100)], "closed_book", "knowledge")
-    assert judge(Gate(), same, same, OtherResults(knowledge, 0.0, clean_knowledge=0.0)).learned
 
 
 @pytest.mark.parametrize(("answer", "shown"), [(None, "inconclusive"), (False, "rejected"), (True, "promoted")])
@@ -285,14 +296,6 @@ def test_what_an_earlier_cycle_knew_is_not_judged_by_other_questions(project: Pr
     assert cycle._others([], [now], [now]).earlier == {1: (now, 1.0)}
 
 
-def knew(passes: list[bool], task: str) -> Result:
-    return result(passes, task, "retention")
-
-
-def passing(passed: int, n: int = 300) -> list[bool]:
-    return [i < passed for i in range(n)]
-
-
 CLEAN = [knew([True] * 300, "arithmetic"), knew([True] * 300, "own_world")]
 FOLLOWED = result([True] * 400)
 
@@ -333,7 +336,7 @@ def test_the_verdict_says_what_the_distillation_did_to_what_the_model_knew_befor
 
 @pytest.mark.parametrize(("passed", "is_enough"), [(19, True), (18, False)])
 def test_knowledge_that_is_exactly_at_its_limit_is_enough(passed: int, is_enough: bool) -> None:
-    answers = result([i < passed for i in range(53)], "closed_book", "knowledge")
+    answers = result(passing(passed, 53), "closed_book", "knowledge")
     assert judge_knowledge(answers, 0.95, 20 / 53, "gate.keep_knowledge").passed is is_enough
 
 
@@ -359,13 +362,9 @@ def test_graded_tasks_are_left_out_and_the_reason_says_so() -> None:
     assert verdict.passed
     assert (verdict.retention.n, verdict.retention.graded) == (600, ("squad",))
     assert "left out, as their items have grades: squad" in measure_lines(verdict.as_dict())[-1].details
-    assert judge_retention(Gate(), [squad], [squad]) is None
-
-
-def test_without_a_measurement_it_is_not_judged() -> None:
-    verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=(CLEAN, [])))
-    assert verdict.passed
-    assert verdict.as_dict()["retention"] is None
+    for recovered in ([squad], []):  # nothing that passes or fails, or no measurement at all
+        verdict = judge(Gate(), FOLLOWED, FOLLOWED, OtherResults(retention=([squad, *CLEAN], recovered)))
+        assert (verdict.passed, verdict.as_dict()["retention"]) == (True, None)
 
 
 def test_the_limit_is_a_share_of_what_the_clean_model_knew() -> None:

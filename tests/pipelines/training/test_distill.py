@@ -165,7 +165,11 @@ def test_a_writer_reads_no_token_that_only_the_student_has(tmp_path: Path, stude
         assert student.vocabulary == len(student.chat.tokenizer) - 1
         added = len(student.chat.tokenizer) - 1
         prompts = [Prompt("say", student.chat.prompt("say"))]
-        states = recipe_states(stage(4), chosen, _Engine(added), prompts, [], writer)  # type: ignore[arg-type]
+        rollout = SimpleNamespace(tokens=[5, 6, added, 7], logprobs=[0.0] * 4, finished=True)
+        engine: Any = SimpleNamespace(
+            sync=lambda student: None, generate=lambda prompts, sampling: [rollout] * len(prompts)
+        )
+        states = recipe_states(stage(4), chosen, engine, prompts, [], writer)
         rows = states.draw(student, 0)
     assert len(rows) == 4
     assert all(added not in row.tokens for row in rows)
@@ -186,17 +190,3 @@ def test_texts_that_the_mix_had_are_not_labels_again(share: float, tmp_path: Pat
         for name in ("sft", "opd")
     ]
     assert seeds == [3 + DISTILL_SEED if share else 3, 3, 3, 3]
-
-
-class _Engine:
-    """A student that samples the token that only it has."""
-
-    def __init__(self, token: int):
-        self.token = token
-
-    def sync(self, student: Student) -> None:
-        pass
-
-    def generate(self, prompts: list[list[int]], sampling: Any) -> list[Any]:
-        tokens = [5, 6, self.token, 7]
-        return [SimpleNamespace(tokens=tokens, logprobs=[0.0] * 4, finished=True) for _ in prompts]
