@@ -247,10 +247,10 @@ def midtrain_in_context(
         teachers = replace(teachers, by_domain={EARLIER_DOMAIN: start})
         about_passages = [replace(prompt, domain=EARLIER_DOMAIN) for prompt in about_passages]
     prompts = with_ordinary_prompts(stage, chat, about_passages, earlier)
-    midtrain = scheduled_stage(stage, corpus, chat).settings.midtrain
-    assert midtrain.epochs != AUTO
-    steps = math.ceil(midtrain.epochs * len(prompts) / settings.rows)  # so that a pass learns from every prompt once
-    steps = min(steps, midtrain.max_steps or steps)
+    schedule = scheduled_stage(stage, corpus, chat).settings.midtrain
+    assert schedule.epochs != AUTO
+    steps = math.ceil(schedule.epochs * len(prompts) / settings.rows)  # so that a pass learns from every prompt once
+    steps = min(steps, schedule.max_steps or steps)
     answers = replies_beforehand(
         as_distilled, start, teachers, chosen, chat, questions, prompts[: steps * settings.rows]
     )
@@ -310,8 +310,8 @@ def _written_questions(stage: Stage, corpus: CorpusSnapshot, passages: Sequence[
 def with_ordinary_prompts(
     stage: Stage, chat: Chat, about_passages: Sequence[Prompt], earlier: Sequence[CorpusSnapshot]
 ) -> list[Prompt]:
-    """Beside them the base's own prompts, and openings of earlier documents; shuffled, so that each part is a
-    sample."""
+    """All prompts: beside those about passages the base's own, and openings of earlier documents; shuffled, so that
+    each part is a sample."""
     settings, seed = stage.settings.midtrain, stage.job.seed
     left = 1 - settings.ordinary_prompts - (settings.mix.earlier if earlier else 0.0)
     count = round(settings.ordinary_prompts / left * len(about_passages))
