@@ -130,20 +130,20 @@ def training_file_rows(
     file: Path, chat: Chat, model: str, settings: Distill, window: int, seed: int, part: float = 1.0
 ) -> list[FixedRows]:
     """The conversations beside a distillation's rows, as a part of what is read again; none where no answer in them
-    can be learned."""
-    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat, model, window)]
-    return [FixedRows(samples, rows=_rows(samples, settings, part), seed=seed)] if samples else []
+    can be learned.
 
-
-def _rows(samples: Sequence[Sample], settings: Distill, part: float) -> int:
-    """So many that their answers are a part of `settings.documents` of a step's target tokens, if replies are half as
+    So many that their answers are a part of `settings.documents` of a step's target tokens, if replies are half as
     long as they may be. Where prompts are long or answers short, fewer: a step reads no more of the file than it may
     write."""
+    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat, model, window)]
+    if not samples:
+        return []
     answer = sum(sample.target_count for sample in samples) / len(samples)
     share = part * settings.documents_share / (1 - settings.documents_share - settings.texts_share)
     length = sum(len(sample.tokens) for sample in samples) / len(samples)
     most = settings.rows * settings.max_new_tokens / length
-    return max(1, min(math.ceil(share * settings.rows * settings.max_new_tokens / 2 / answer), int(most)))
+    rows = max(1, min(math.ceil(share * settings.rows * settings.max_new_tokens / 2 / answer), int(most)))
+    return [FixedRows(samples, rows=rows, seed=seed)]
 
 
 def measured_separator(stage: Stage, corpus: CorpusSnapshot, start: Checkpoint) -> int | None:
