@@ -60,17 +60,6 @@ def metric(folder: Path, run: Run, name: str) -> list[float]:
     return [point.value for point in Project.open_existing(folder / "project").reader.points(run.id, names=[name])]
 
 
-@pytest.mark.release
-def test_a_student_that_lost_nothing_still_learns_from_a_context(tmp_path: Path) -> None:
-    """With probes, a distillation that only restores does not begin where nothing was lost."""
-    file = write(tmp_path / "f.jsonl", SOLVED)
-    probed = set_options("distill.probe_every=1", "distill.max_steps=4")
-    completed = distill(tmp_path, "opsd", "--teacher-context", file, "--limit", "60", *probed)
-    data = data_of(completed, 0, 3)
-    assert (data["steps"], data["stopped"]) == (4, None)
-    assert "probe at step 1" in completed.stderr
-
-
 def test_a_dry_run_shows_the_dials_of_a_recipe(tmp_path: Path) -> None:
     dials = data_of(distill(tmp_path, "gkd", "--set", "distill.beta=0.3", "--dry-run"))["dials"]
     assert dials.keys() == RECIPES["gkd"].dials.keys()

@@ -65,10 +65,12 @@ def test_a_job_says_who_teaches(project: Project, teacher: TeacherChoice[int], s
     assert stage.restores == (not isinstance(teacher, Itself))
 
 
-def test_what_another_teacher_or_a_router_teaches_is_needed_in_any_case(project: Project) -> None:
+def test_what_another_teacher_a_router_or_a_context_teaches_is_needed_in_any_case(project: Project) -> None:
     other, start = project.resolve(str(save_tiny(Path(project.root) / "other", seed=2))).id, promoted_cycle(project).id
     for teacher in (Model(other), ByDomain(1, {"maths": other}), Router()):
         assert not Stage(project, Job("distill", Settings(), teacher=teacher, start=start)).restores
+    of_context = Settings(distill=Distill(recipe="opsd"))
+    assert not Stage(project, Job("distill", of_context, start=start)).restores
     assert Stage(project, Job("distill", Settings(), start=start)).restores
 
 
