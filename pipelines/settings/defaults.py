@@ -47,10 +47,14 @@ PACES: dict[LearnsFrom, dict[Size, Pace]] = {
 
 def defaults_for(parameters: int, recipe: str | None = None, dials: Mapping[str, Any] | None = None) -> Settings:
     """The defaults of a distillation by `recipe`, or by the one that is usual for the size; `dials` are changed."""
-    settings = _defaults_of(size_of(parameters))
-    recipe = recipe or settings.distill.recipe
-    pace = PACES[learns_from(recipe, dials)][size_of(parameters)]
-    update = {"recipe": recipe, **pace._asdict(), **_own_dials(recipe, dials)}
+    from recovery import recipes  # imports torch, which takes a second
+
+    size = size_of(parameters)
+    settings = _defaults_of(size)
+    name = recipe or settings.distill.recipe
+    update = {"recipe": name, **PACES[learns_from(name, dials)][size]._asdict()}
+    if own := recipes.RECIPES.get(name):  # its own value of each dial that has a meaning once `dials` are changed
+        update |= {dial: getattr(own, dial) for dial in recipes.recipe(name, **dials or {}).dials}
     return settings.model_copy(update={"distill": settings.distill.model_copy(update=update)})
 
 
@@ -68,15 +72,6 @@ def learns_from(name: str, dials: Mapping[str, Any] | None = None) -> LearnsFrom
     if chosen is None or chosen.estimator == "labels" or not chosen.on_policy_fraction:
         return "texts"
     return "reward" if chosen.needs_reward else "teacher on rollouts"
-
-
-def _own_dials(name: str, dials: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The recipe's own value of each dial that has a meaning once `dials` are changed."""
-    from recovery.recipes import RECIPES, recipe
-
-    if name not in RECIPES:
-        return {}
-    return {dial: getattr(RECIPES[name], dial) for dial in recipe(name, **dials or {}).dials}
 
 
 def _defaults_of(size: Size) -> Settings:

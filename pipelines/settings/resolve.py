@@ -26,27 +26,29 @@ def resolve_settings(
 ) -> Resolved:
     """The settings of a command, and the defaults they differ from. `assignments` are those of `--set`; `flags` are
     nested like recover.toml, and `midtrain.mix` may be the text of `--mix`."""
-    environment = read_environment(os.environ, flatten(Settings().model_dump()))
-    return resolve_layers(parameters, [read_toml(root), environment, flags, parse_set_options(assignments)])
+    return resolve_layers(parameters, [*_lasting_sources(root), flags, parse_set_options(assignments)])
 
 
 def engine_of(root: Path, flag: EngineName | None) -> EngineName:
     """The engine of a command that trains nothing: of the flag, else of the environment, else of recover.toml."""
-    environment = read_environment(os.environ, flatten(Settings().model_dump()))
-    layers = [read_toml(root), environment, {"engine": flag} if flag else {}]
-    return _with_layers(Settings(), [{"engine": layer["engine"]} for layer in layers if "engine" in layer]).engine
+    sources = [*_lasting_sources(root), {"engine": flag} if flag else {}]
+    return apply_overrides(Settings(), *({"engine": each["engine"]} for each in sources if "engine" in each)).engine
+
+
+def _lasting_sources(root: Path) -> list[dict[str, Any]]:
+    return [read_toml(root), read_environment(os.environ, flatten(Settings().model_dump()))]
 
 
 def resolve_layers(parameters: int, sources: Iterable[Mapping[str, Any]]) -> Resolved:
     """The same from sources of one's own; later ones win."""
     usual = defaults_for(parameters)
     layers = [_expand_mix(source) for source in sources]
-    asked = _with_layers(usual, layers)
+    asked = apply_overrides(usual, *layers)
     named = {name for layer in layers for name in flatten(layer)}
     dials = {name: value for name, value in asked.distill.dials.items() if f"distill.{name}" in named}
     of_recipe = defaults_for(parameters, asked.distill.recipe, dials)
     default = apply_overrides(of_recipe, {"distill": {"recipe": usual.distill.recipe}})
-    settings = _with_layers(of_recipe, layers)
+    settings = apply_overrides(of_recipe, *layers)
     given = {name: value for name, value in flatten(settings.model_dump()).items() if name in named}
     return Resolved(settings, default, given)
 
@@ -61,12 +63,18 @@ def change_recipe(settings: Settings, recipe: str, parameters: int, given: Itera
 
 def check_toml(values: Mapping[str, Any]) -> None:
     """Raise RecoverError if recover.toml has a setting that does not exist, or a value that does not fit."""
-    _validate(_merge(Settings().model_dump(), _expand_mix(values)))
+    apply_overrides(Settings(), _expand_mix(values))
 
 
-def apply_overrides(settings: Settings, overrides: Mapping[str, Any]) -> Settings:
-    """The settings with some of them replaced, nested like recover.toml."""
-    return _validate(_merge(settings.model_dump(), overrides))
+def apply_overrides(settings: Settings, *layers: Mapping[str, Any]) -> Settings:
+    """The settings with some of them replaced, nested like recover.toml; later layers win."""
+    values = settings.model_dump()
+    for layer in layers:
+        values = _merge(values, layer)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise RecoverError(_explain(error.errors()[0])) from error
 
 
 def differences(settings: BaseModel, default: BaseModel) -> list[str]:
@@ -108,20 +116,6 @@ def _merge(values: dict[str, Any], changes: Mapping[str, Any], prefix: str = "")
             raise RecoverError(f"The setting {path} is a group of settings. Write it as a [{path}] table.")
         merged[name] = _merge(merged[name], value, f"{prefix}{name}.") if is_group else value
     return merged
-
-
-def _with_layers(settings: Settings, layers: Iterable[Mapping[str, Any]]) -> Settings:
-    values = settings.model_dump()
-    for layer in layers:
-        values = _merge(values, layer)
-    return _validate(values)
-
-
-def _validate(values: dict[str, Any]) -> Settings:
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        raise RecoverError(_explain(error.errors()[0])) from error
 
 
 def _explain(error: ErrorDetails) -> str:
