@@ -40,22 +40,13 @@ from recovery.models.students import parameters_of
 from recovery.models.weight_files import same_weights
 from recovery.stop_contract import has_lost_ends
 
-NAMES = {
-    "none": "as it is",
-    "ends": "a few steps on the base's answers, for their ends",
-    "interpolation": "interpolation towards the base",
-    "answers": "training on the base's answers and texts",
-    "average": "training, averaged with the base",
-    "average-less": "training, averaged with the base",
-    "opd": "on-policy distillation",
-}
-RECIPES_OF_MOVES = {
-    "ends": "offpolicy",
-    "interpolation": "offpolicy",
-    "answers": "offpolicy-kl",
-    "average": "offpolicy",
-    "average-less": "offpolicy",
-    "opd": "opd",
+MOVES = {  # in the order in which they are tried: the recipe, and how the move is called
+    "ends": ("offpolicy", "a few steps on the base's answers, for their ends"),
+    "interpolation": ("offpolicy", "interpolation towards the base"),
+    "answers": ("offpolicy-kl", "training on the base's answers and texts"),
+    "average": ("offpolicy", "training, averaged with the base"),
+    "average-less": ("offpolicy", "training, averaged with the base"),
+    "opd": ("opd", "on-policy distillation"),
 }
 PACE_FOR_ENDS: dict[Size, Pace] = {
     "small": Pace(2e-3, 24, 32),
@@ -77,12 +68,10 @@ Scores = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class Move:
-    name: str
+    name: str  # of MOVES, or "none"
     scores: Scores
     verdict: Verdict
-    checkpoint: str
-    path: str
-    id: int  # of the checkpoint: its name changes with the next attempt of a cycle
+    checkpoint: Checkpoint
     share: float | None = None  # by which the weights moved towards the base without training
     steps: int = 0
     seconds: float = 0.0
@@ -90,20 +79,20 @@ class Move:
     next_attempt: NextAttempt | None = None  # what would bring it nearer
 
     def label(self) -> str:
-        if self.name in AVERAGES:
-            return f"{NAMES[self.name]} by {self.share:g}" if self.share else "average: not tried"
-        if self.name != "interpolation":
-            return NAMES[self.name]
-        if self.share is None:
-            return "interpolation: not tried"
-        return f"{NAMES[self.name]} by {self.share:g}" if self.share else "interpolation: no share helps"
+        words = "as it is" if self.name == "none" else MOVES[self.name][1]
+        if self.name != "interpolation" and self.name not in AVERAGES:
+            return words
+        if self.share:
+            return f"{words} by {self.share:g}"
+        name = "average" if self.name in AVERAGES else self.name
+        return f"{name}: {'not tried' if self.share is None else 'no share helps'}"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "move": self.name,
             "scores": self.scores,
             "verdict": self.verdict.as_dict(),
-            "checkpoint": self.checkpoint,
+            "checkpoint": self.checkpoint.reference,
             "share": self.share,
             "steps": self.steps,
             "seconds": round(self.seconds, 1),
@@ -158,8 +147,8 @@ class RepairResult:
         return {
             "checkpoint": self.model,
             "base": self.base,
-            "repaired": repaired.checkpoint if repaired else None,
-            "path": repaired.path if repaired else None,
+            "repaired": repaired.checkpoint.reference if repaired else None,
+            "path": repaired.checkpoint.path if repaired else None,
             "move": repaired.name if repaired else None,
             "summary": self.summary,
             "guarded_by": self.guard or None,
@@ -186,11 +175,13 @@ class RepairResult:
             lines.append(
                 f"Probability of an end where replies of the base end: base {self.base_ending:.2f}, {', '.join(ends)}"
             )
-        lines.append(f"In the record: {', '.join(f'{move.label()} {move.checkpoint}' for move in self.moves)}")
+        stored = [f"{move.label()} {move.checkpoint.reference}" for move in self.moves]
+        lines.append(f"In the record: {', '.join(stored)}")
         if self.is_repaired and (self.last.name != "none" or self.fixed):
-            if self.last.checkpoint != self.last.path:
-                lines.append(f"{self.last.checkpoint} is in {self.last.path}")
-            lines.append(f"next: recover export {shlex.quote(self.last.checkpoint)} --to ./repaired")
+            name, path = self.last.checkpoint.reference, self.last.checkpoint.path
+            if name != path:
+                lines.append(f"{name} is in {path}")
+            lines.append(f"next: recover export {shlex.quote(name)} --to ./repaired")
         if self.next_attempt:
             changes = " and ".join(self.next_attempt.changes)
             lines.append(
@@ -219,6 +210,7 @@ def run_repair(project: Project, job: Job) -> RepairResult:
         base_ending, ending = replies.ends.probability, replies.ending(model)
         ends_later = has_lost_ends(ending, base_ending) and replies.ends_its_own(model, project.base)
         is_lost = has_lost_ends(ending, base_ending) and not ends_later
+        to_keep = None if ends_later else base_ending  # moves are held to half of this probability
         del model
         cycle = Cycle(project, replace(job, command="distill"))
         if is_lost:
@@ -227,28 +219,27 @@ def run_repair(project: Project, job: Job) -> RepairResult:
                 f"{base_ending:.2f}: it has unlearned to end its turns"
             )
         clean, results, verdict = cycle.judge_student()
-        moves = [Move("none", headlines(results), verdict, student.reference, student.path, student.id, ending=ending)]
+        moves = [Move("none", headlines(results), verdict, student, ending=ending)]
         learned = knowledge_result(results)
         known = best_knowledge(learned.headline.value, *cycle.known_before(learned)) if learned else None
         share: float | None = None  # to which interpolation moved, where all others have to move there themselves
-        for name in RECIPES_OF_MOVES:
-            if _is_due(name, moves, project.base, is_lost) and not is_enough(
-                moves[-1], None if ends_later else base_ending
-            ):
-                job_of_move = _job_of(job, name, share, can_probe, parameters_of(project.base))
-                if name in AVERAGES:
-                    trained = next(move for move in moves if move.name == "answers")
-                    job_of_move = replace(job_of_move, student=trained.id)
-                move = _try(project, job_of_move, name, replies, known, None if ends_later else base_ending)
-                moves.append(move)
-                share = move.share if name == "interpolation" else share
-                # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
-                has_ends = name == "ends" and base_of(move.path) != student.path
-                # An adapter that is put on the fine-tune has no weights of its own that could be moved.
-                needs_start = share is not None and job.settings.lora_rank > 0 and base_of(student.path) is None
-                if has_ends or (name == "interpolation" and needs_start):
-                    job = replace(job, student=project.resolve(move.checkpoint).id)
-                    share = None
+        for name in MOVES:
+            if is_enough(moves[-1], to_keep) or not _is_due(name, moves, project.base, is_lost):
+                continue
+            job_of_move = _job_of(job, name, share, can_probe, parameters_of(project.base))
+            if name in AVERAGES:
+                trained = next(move for move in moves if move.name == "answers")
+                job_of_move = replace(job_of_move, student=trained.checkpoint.id)
+            move = _try(project, job_of_move, name, replies, known, to_keep)
+            moves.append(move)
+            share = move.share if name == "interpolation" else share
+            # All others begin from there; but from an adapter on the fine-tune no move leads to the base.
+            has_ends = name == "ends" and base_of(move.checkpoint.path) != student.path
+            # An adapter that is put on the fine-tune has no weights of its own that could be moved.
+            needs_start = share is not None and job.settings.lora_rank > 0 and base_of(student.path) is None
+            if has_ends or (name == "interpolation" and needs_start):
+                job = replace(job, student=move.checkpoint.id)
+                share = None
     return RepairResult(
         job.model or student.reference,
         project.base_name,
@@ -268,7 +259,7 @@ def _is_due(name: str, moves: Sequence[Move], base: str, is_lost: bool) -> bool:
     the larger cost too much. No average of an adapter on other weights leads to the base."""
     knowledge = moves[-1].verdict.knowledge
     if name == "average":
-        below = base_of(moves[-1].path)
+        below = base_of(moves[-1].checkpoint.path)
         return (knowledge is None or knowledge.passed) and (below is None or same_weights(below, base))
     if name == "average-less":
         return moves[-1].name == "average" and knowledge is not None and not knowledge.passed
@@ -280,7 +271,7 @@ def _try(
 ) -> Move:
     """`known`: the new knowledge of the fine-tune, which every move is held to, also one that begins with another.
     `base_ending`: the probability of an end, half of which every move is held to."""
-    log.info(f"Move: {NAMES[name]}" + (f" by {AVERAGES[name]:g}" if name in AVERAGES else ""))
+    log.info(f"Move: {MOVES[name][1]}" + (f" by {AVERAGES[name]:g}" if name in AVERAGES else ""))
     started_at = time.monotonic()
 
     @cache
@@ -299,9 +290,7 @@ def _try(
         name,
         headlines(outcome.recovered),
         outcome.verdict,
-        checkpoint.reference,
-        checkpoint.path,
-        checkpoint.id,
+        checkpoint,
         (run.warm_start or {}).get("share"),
         run.steps,
         project.cache.get_or_write("move-seconds", job.id, lambda: took),  # a finished move is not computed again
@@ -331,7 +320,7 @@ def _advice(job: Job, outcome: Outcome, known: float | None) -> NextAttempt | No
 
 def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameters: int) -> Job:
     """The job of one move: its runs carry its name, so that each is found again."""
-    settings = change_recipe(job.settings, RECIPES_OF_MOVES[name], parameters, job.given)
+    settings = change_recipe(job.settings, MOVES[name][0], parameters, job.given)
     given = job.settings.distill.warm_start if "distill.warm_start" in job.given else None
     distill: dict[str, Any] = {}
     overrides: dict[str, Any] = {"distill": distill}

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from db.next_attempt import NextAttempt
+from db.tables import Checkpoint
 from evals.results import Result
 from pipelines.cycle import Answer, Cycle
 from pipelines.documents.corpus import CorpusSnapshot
@@ -17,7 +18,7 @@ from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import Judgement, Verdict, judge_knowledge
 from pipelines.job import Job
 from pipelines.project.project import Project
-from pipelines.repair import NAMES, REREAD, TEXTS, Move, RepairResult, _advice, _guard, _is_due, _job_of
+from pipelines.repair import MOVES, REREAD, TEXTS, Move, RepairResult, _advice, _guard, _is_due, _job_of
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Settings
@@ -31,6 +32,7 @@ KEPT = Judgement(True, 0.0, -0.01, -0.03, 400, before=0.6)
 SCORES = {"behaviour": 0.6, "knowledge": None, "earlier": None, "retention": 0.9}
 JOB = Job("repair", Settings(), student=3, id="abcd1234")
 LORA = Settings(lora_rank=8)
+CHECKPOINT = Checkpoint(id=7, role="recovered", run_id=7, path="/models/7")
 MEDIUM, LARGE = MEDIUM_MODEL_PARAMETERS, MEDIUM_MODEL_PARAMETERS + 1
 
 
@@ -39,7 +41,7 @@ def verdict(behaviour: Judgement, passed: bool) -> Verdict:
 
 
 def move(name: str, *, passed: bool = False, behaviour: Judgement = LOST, share: float | None = None) -> Move:
-    return Move(name, SCORES, verdict(behaviour, passed), "run:7", "/models/7", 7, share, seconds=61.0)
+    return Move(name, SCORES, verdict(behaviour, passed), CHECKPOINT, share, seconds=61.0)
 
 
 def planned(name: str, *moves: Move, job: Job = JOB, can_probe: bool = True, parameters: int = LARGE) -> Job:
@@ -124,7 +126,7 @@ def test_every_move_learns_at_the_rate_of_its_own_recipe() -> None:
 
 
 def test_documents_and_answers_of_the_fine_tune_are_learned_again_while_it_is_distilled() -> None:
-    shares = [planned(name, job=WITH_DOCUMENTS).settings.distill.documents for name in list(NAMES)[1:]]
+    shares = [planned(name, job=WITH_DOCUMENTS).settings.distill.documents for name in MOVES]
     assert shares == [REREAD, None, REREAD, None, None, REREAD]
     default = replace(WITH_DOCUMENTS, settings=defaults_for(MEDIUM))
     assert planned("answers", job=default, parameters=MEDIUM).settings.distill.documents == REREAD
@@ -142,7 +144,7 @@ def test_a_large_share_of_one_leaves_room_for_the_other_and_for_answers(share: s
 
 
 def test_texts_of_the_base_are_read_by_the_moves_that_train_for_long() -> None:
-    shares = [planned(name).settings.distill.texts for name in list(NAMES)[1:]]
+    shares = [planned(name).settings.distill.texts for name in MOVES]
     assert shares == [None, None, TEXTS, None, None, TEXTS]
     assert planned("answers", job=chosen(JOB, texts=0.0)).settings.distill.texts == 0.0
 
@@ -190,7 +192,7 @@ def test_only_an_adapter_on_the_base_is_averaged_with_it(tmp_path: Path, below: 
         save_file({"layer.weight": torch.full((2,), float(name == "fine-tune"))}, tmp_path / name / "model.safetensors")
     config = {"base_model_name_or_path": str(tmp_path / below)}
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
-    trained = replace(move("answers"), path=str(tmp_path / "adapter"))
+    trained = replace(move("answers"), checkpoint=Checkpoint(path=str(tmp_path / "adapter")))
     assert _is_due("average", [trained], str(tmp_path / "base"), is_lost=False) == due
 
 

@@ -8,7 +8,7 @@ from evals.suites.suite_measurement import of_file
 from pipelines.evaluation.checkpoint_measurement import store_results
 from pipelines.project.project import Project
 from pipelines.project.runs import dropped_cycles, past_cycles, recorded_run, runs_of_command
-from pipelines.repair import RECIPES_OF_MOVES
+from pipelines.repair import MOVES
 from tests.evals.fakes import result
 from tests.pipelines.project.checkpoints import promoted_cycle, record_checkpoint
 
@@ -29,11 +29,11 @@ def test_a_run_ends_as_its_block_does(project: Project, error: BaseException, st
 
 
 def test_every_move_of_a_repair_belongs_to_it(project: Project) -> None:
-    for name in ("", *RECIPES_OF_MOVES):
+    for name in ("", *MOVES):
         inputs = RunInputs(job=f"abcd1234-{name}" if name else "abcd1234", stage="distill")
         with recorded_run(project, "distill", None, {}, 0, inputs):
             pass
-    assert len(runs_of_command(project, "abcd1234")) == 1 + len(RECIPES_OF_MOVES)
+    assert len(runs_of_command(project, "abcd1234")) == 1 + len(MOVES)
     assert runs_of_command(project, "abcd") == []
 
 
