@@ -3,6 +3,7 @@
 The rows are measures, their tasks and kinds of items, with intervals.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,14 +33,14 @@ NAMES = ("base", "model")
 Passes = dict[str, bool]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Change:
     """A score of the base and of the fine-tune on the same items; the interval is that of the difference."""
 
     name: str
     suite: str
-    task: str | None
-    kind: str | None
+    task: str | None = None
+    kind: str | None = None
     base: float
     model: float
     difference: float
@@ -49,14 +50,10 @@ class Change:
     gained: int | None = None
 
     @classmethod
-    def of_passes(cls, name: str, suite: str, base: Passes, model: Passes, level: float = TWO_SIDED) -> "Change":
+    def of_passes(cls, base: Passes, model: Passes, level: float = TWO_SIDED, **about: Any) -> "Change":
         test = paired_test(base, model, 1 - level)
         before = sum(base[key] for key in base if key in model) / test.n
         return cls(
-            name,
-            suite,
-            task=None,
-            kind=None,
             base=before,
             model=before + test.difference,
             difference=test.difference,
@@ -64,6 +61,7 @@ class Change:
             n=test.n,
             lost=len(test.lost),
             gained=len(test.gained),
+            **about,
         )
 
     @property
@@ -123,7 +121,7 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     settings = prepared.job.settings
     unprobed = settings.model_copy(update={"distill": settings.distill.model_copy(update={"probe_every": 0})})
     job = replace(prepared.job, settings=unprobed)
-    notes = prepared.about.notes(project.base_name)
+    notes = list(job.notes)
     if prepared.own_template:
         with_template = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
         clean, results, verdict = Cycle(project, with_template).judge_student()
@@ -152,7 +150,7 @@ def learned_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change
     for before, after in paired_results(base, model, "knowledge"):
         if before.is_share:
             name = f"{MEASURES['knowledge']} ({LEARNED_BY.get(after.task, after.task)})"
-            rows.append(replace(_of_results(before, after, name), task=after.task))
+            rows.append(_of_results(before, after, name))
     return rows
 
 
@@ -172,22 +170,23 @@ def _behaviour(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Chan
     if before is None or after is None:
         return
     level = _look_level(after)
-    yield Change.of_passes(MEASURES["behaviour"], "behaviour", before.passed_by_key(), after.passed_by_key(), level)
+    passes = before.passed_by_key(), after.passed_by_key()
+    yield Change.of_passes(*passes, level, name=MEASURES["behaviour"], suite="behaviour")
     yield from _by_kind(before, after, level)
     for other, now in paired_results(base, model, "behaviour"):
         if other is not before:
-            yield replace(_of_results(other, now, _words(other.task)), task=other.task)
+            yield _of_results(other, now, _words(other.task))
 
 
 def _retention(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Change]:
     pairs = paired_results(base, model, "retention")
     judged = [(before, after) for before, after in pairs if before.is_pass_rate and after.is_pass_rate]
     if judged:
-        passes = [pooled_passes(side) for side in zip(*judged, strict=True)]
-        yield Change.of_passes(MEASURES["retention"], "retention", passes[0], passes[1])
+        base_passes, passes = (pooled_passes(side) for side in zip(*judged, strict=True))
+        yield Change.of_passes(base_passes, passes, name=MEASURES["retention"], suite="retention")
     for before, after in pairs:
         if len(pairs) > 1 or not _kinds(before):
-            yield replace(_of_results(before, after, _words(before.task)), task=before.task)
+            yield _of_results(before, after, _words(before.task))
         yield from _by_kind(before, after)
 
 
@@ -195,13 +194,14 @@ def _by_kind(before: Result, after: Result, level: float = TWO_SIDED) -> Iterato
     kinds = _kinds(before)
     for kind, passes in _kinds(after).items():
         if kind in kinds and passes.keys() & kinds[kind].keys():
-            yield replace(Change.of_passes(_words(kind), before.suite, kinds[kind], passes, level), kind=kind)
+            yield Change.of_passes(kinds[kind], passes, level, name=_words(kind), suite=before.suite, kind=kind)
 
 
 def _of_results(before: Result, after: Result, name: str) -> Change:
     """Item by item; of graded items, the mean difference."""
+    about: dict[str, Any] = {"name": name, "suite": before.suite, "task": before.task}
     if before.is_pass_rate and after.is_pass_rate:
-        return Change.of_passes(name, before.suite, before.passed_by_key(), after.passed_by_key())
+        return Change.of_passes(before.passed_by_key(), after.passed_by_key(), **about)
     grades = [
         {item.key: item.verdicts["likelihood"] for item in result.items if "likelihood" in item.verdicts}
         for result in (before, after)
@@ -209,11 +209,11 @@ def _of_results(before: Result, after: Result, name: str) -> Change:
     keys = [key for key in grades[0] if key in grades[1]]
     if not keys:  # grades that are not stored item by item
         a, b = before.headline, after.headline
-        nothing = (float("nan"), float("nan"))
-        return Change(name, before.suite, None, None, a.value, b.value, b.value - a.value, nothing, b.n)
-    a, b = (Metric.from_values([side[key] for key in keys]) for side in grades)
-    gain = Metric.from_values([grades[1][key] - grades[0][key] for key in keys])
-    return Change(name, before.suite, None, None, a.value, b.value, gain.value, gain.ci95, gain.n)
+        gain = Metric(b.value - a.value, b.n, math.nan, (math.nan, math.nan))
+    else:
+        a, b = (Metric.from_values([side[key] for key in keys]) for side in grades)
+        gain = Metric.from_values([grades[1][key] - grades[0][key] for key in keys])
+    return Change(base=a.value, model=b.value, difference=gain.value, ci95=gain.ci95, n=gain.n, **about)
 
 
 def _look_level(after: Result) -> float:

@@ -41,7 +41,7 @@ from pipelines.training import recipe_inputs
 from pipelines.training.training_run import check_logger
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
-from recovery.fine_tunes import FineTune, inspect_fine_tune
+from recovery.fine_tunes import inspect_fine_tune
 from recovery.models.adapters import base_of, saved_rank
 from recovery.models.students import generation_ends, load_chat, parameters_of, save_generation_ends
 from recovery.stop_contract import StopFiles, missing_end
@@ -56,7 +56,6 @@ LARGE = 64 << 20  # bytes: more than the files of a tokenizer have
 @dataclass(frozen=True)
 class Prepared:
     job: Job
-    about: FineTune
     own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
 
 
@@ -93,7 +92,8 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     warn_of_learned_questions(request.questions, documents.texts if documents else turns_of(conversations))
     check_engine(settings.engine)
     check_servers(project.base, settings.engine, saved_rank(path), None)
-    for note in about.notes(project.base_name):
+    notes = tuple(about.notes(project.base_name))
+    for note in notes:
         log.warning(note)
     own_files, base_files = StopFiles.of(path), StopFiles.of(project.base)
     files = replace(own_files, template=base_files.template) if about.other_template else own_files
@@ -152,12 +152,12 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         id=_repair_id(project, job, (weights := weights_of(project, job))[student.id]),
         weights=weights,
         model=request.student,
-        notes=tuple(about.notes(project.base_name)),
+        notes=notes,
         processes=request.processes or 1,
         current=current_id(project),
         fixed=". ".join(fixed) or None,
     )
-    return Prepared(job, about, path if about.other_template else None)
+    return Prepared(job, path if about.other_template else None)
 
 
 def _repair_id(project: Project, job: Job, weights: str) -> str:
