@@ -64,21 +64,14 @@ class Demo:
         return Path(self.project.base) == BASE
 
     @property
-    def items(self) -> int:
-        if not self.is_builtin:
-            return ITEMS_OF_OTHER_BASES
-        return QUICK_ITEMS if self.quick else ITEMS
-
-    @property
     def folder(self) -> Path:
         return self.project.root / "world"
 
     def documents_alone(self) -> tuple[Models, Verdict]:
         """Mid-train on the documents alone, measure, and reject the result, whatever it lost: it is a comparison."""
         project, tracker = self.project, self.project.tracker
-        request = self._request("midtrain", DOCUMENTS_ONLY, NO_PROBES, *self.shortened)
-        job = self._job(request)
-        shortened = "; with settings that make it short" if self.shortened else ""
+        job = self._job("midtrain", DOCUMENTS_ONLY)
+        shortened = "; with settings that make it short" if self.is_builtin else ""
         log.info(f"Part 1 of {1 if self.quick else 2}: the model reads the documents alone{shortened}")
         trained = run_job(project, job)
         assert isinstance(trained, RunResult)
@@ -92,31 +85,24 @@ class Demo:
         return {"clean": clean, DOCUMENTS_ALONE: damaged}, verdict
 
     def cycle(self) -> tuple[Models, Outcome]:
-        request = self._request("cycle", NO_PROBES, *self.shortened)
-        outcome = run_job(self.project, self._job(request))
+        outcome = run_job(self.project, self._job("cycle"))
         assert isinstance(outcome, Outcome)
         return {"clean": outcome.clean, "mid-trained": outcome.damaged, "recovered": outcome.recovered}, outcome
 
-    @property
-    def shortened(self) -> tuple[str, ...]:
-        return BRIEF if self.is_builtin else ()
-
-    def _job(self, request: Request) -> Job:
+    def _job(self, command: Command, *settings: str) -> Job:
         """It begins with the clean model, also where a demo with another seed has promoted one."""
-        id = f"demo_{request.command}_{self.seed}{'_quick' * self.quick}"
-        unfinished = (job for job in unfinished_jobs(self.project.home) if job.id == id)
-        return next(unfinished, None) or prepare_job(self.project, request, id, start=self.project.clean)
-
-    def _request(self, command: Command, *settings: str) -> Request:
-        return Request(
+        request = Request(
             command,
             docs=self.folder / "docs",
             teacher="base" if command == "cycle" else None,
             questions=self.folder / "questions.jsonl",
-            limit=self.items,
-            assignments=settings,
+            limit=(QUICK_ITEMS if self.quick else ITEMS) if self.is_builtin else ITEMS_OF_OTHER_BASES,
+            assignments=(*settings, NO_PROBES, *(BRIEF if self.is_builtin else ())),
             seed=self.seed,
         )
+        id = f"demo_{command}_{self.seed}{'_quick' * self.quick}"
+        unfinished = (job for job in unfinished_jobs(self.project.home) if job.id == id)
+        return next(unfinished, None) or prepare_job(self.project, request, id, start=self.project.clean)
 
 
 def run_demo(folder: Path, *, base: str | None, quick: bool, seed: int) -> tuple[dict[str, Any], list[str]]:

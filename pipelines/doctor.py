@@ -54,10 +54,6 @@ def examine(folder: Path | None) -> list[Finding]:
     return findings
 
 
-def can_run(findings: list[Finding]) -> bool:
-    return all(finding.ok or not finding.required for finding in findings)
-
-
 def _gpu() -> Finding:
     import torch
 

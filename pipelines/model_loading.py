@@ -5,7 +5,6 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,15 +16,12 @@ from recovery.engines import Engine
 from recovery.engines.http import HttpEngine
 from recovery.engines.served_model import identify, linear_layers, serve_command
 from recovery.engines.servers import Server, Unavailable, is_address, parse_addresses
+from recovery.engines.vllm import VllmEngine
 from recovery.errors import RecoverError
 from recovery.hardware import give_back_freed_memory, has_bfloat16
 from recovery.models.adapters import Adapter, base_of, saved_biases, saved_modules
 from recovery.models.students import Student, load_chat, load_student, parameters_of
 from recovery.processes import SharedEngine
-
-if TYPE_CHECKING:
-    from recovery.engines.vllm import VllmEngine
-
 
 OpenSubject = Callable[[], AbstractContextManager[Subject]]  # loads a model only when it is needed
 
@@ -62,24 +58,18 @@ def open_engine(student: Student, name: EngineName) -> Iterator[Engine]:
         with closing(HttpEngine(student, name)) as served:
             yield served
         return
-    vllm = _open_vllm(student, required=name == "vllm") if choose_engine(name, student.parameters) == "vllm" else None
-    if vllm is None:
-        yield SharedEngine(student)
-        return
-    with closing(vllm):
-        yield vllm
-
-
-def _open_vllm(student: Student, *, required: bool) -> "VllmEngine | None":
-    from recovery.engines.vllm import VllmEngine
-
-    try:
-        return VllmEngine(student)
-    except RecoverError as error:
-        if required:
-            raise
-        log.warning(f"Engine: transformers, since vLLM cannot be used: {error}")
-        return None
+    if choose_engine(name, student.parameters) == "vllm":
+        try:
+            vllm = VllmEngine(student)
+        except RecoverError as error:
+            if name == "vllm":
+                raise
+            log.warning(f"Engine: transformers, since vLLM cannot be used: {error}")
+        else:
+            with closing(vllm):
+                yield vllm
+            return
+    yield SharedEngine(student)
 
 
 @contextmanager

@@ -345,15 +345,15 @@ def fitting_changes(
     settings: Settings, changes: dict[str, Any], required: Callable[[Settings], float], available: float
 ) -> list[str]:
     """Such as "--set checkpointing=true (48 GB)": each change that is enough alone, else all together if they are."""
-    each = [{name: value} for name, value in changes.items()]
-    for candidates in (each, [changes]):
-        takes = [(change, required(settings.model_copy(update=change))) for change in candidates]
-        if fitting := [(change, took) for change, took in takes if took <= available]:
-            flags = [
-                " ".join(f"--set {name}={as_text(value)}" for name, value in change.items()) for change, _ in fitting
-            ]
-            return [f"{flag} ({gigabytes(took)})" for flag, (_, took) in zip(flags, fitting, strict=True)]
-    return []
+    fitting = list[str]()
+    for change in [*({name: value} for name, value in changes.items()), changes]:
+        if change is changes and fitting:
+            break
+        took = required(settings.model_copy(update=change))
+        if took <= available:
+            flags = (f"--set {name}={as_text(value)}" for name, value in change.items())
+            fitting.append(f"{' '.join(flags)} ({gigabytes(took)})")
+    return fitting
 
 
 def cheaper_settings(settings: Settings) -> dict[str, Any]:

@@ -30,14 +30,13 @@ from recovery.stop_contract import (
 
 PROMPTS = 24
 LIMIT = 256  # tokens of a reply
-Exchange = tuple[list[int], Generation]
 
 
 @dataclass(frozen=True)
 class BaseReplies:
     """Replies of a base, behind which the probability of an end is read in the models that came from it."""
 
-    exchanges: list[Exchange]
+    exchanges: list[tuple[list[int], Generation]]
     ends: ReplyEnds
 
     @classmethod
@@ -63,9 +62,6 @@ class BaseReplies:
     def ends_its_own(self, model: Student, base: str) -> bool:
         prompts, files = [model.chat.prompt(text) for text in _texts(base)], StopFiles.of(model.path)
         return ends_its_own(_ends(model, prompts, files, None), self.ends)
-
-    def by_token(self, model: Student, files: StopFiles) -> dict[int, float] | None:
-        return probabilities_of_ending(model, self.exchanges, files.stops_and_separators)
 
     def ending(self, model: Student) -> float | None:
         return probability_of_ending(model, self.exchanges, StopFiles.of(model.path).stops)
@@ -133,7 +129,8 @@ def examine_turn_ends(model: str, base: str | None = None, cache: ContentCache |
     student = load_frozen(model)
     prompts = [student.chat.prompt(text) for text in _texts(base or model)]
     log.info(f"Sampling {len(prompts)} replies of the model, to see how they end")
-    does = _ends(student, prompts, files, replies.by_token(student, files) if replies else None)
+    by_token = probabilities_of_ending(student, replies.exchanges, files.stops_and_separators) if replies else None
+    does = _ends(student, prompts, files, by_token)
     base_does = replies.ends if replies else None
     unlearned = measured_fault(does, files, base_does, base_files)
     faults = file_faults(files, base_files) + ([unlearned] if unlearned else [])

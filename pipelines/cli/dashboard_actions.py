@@ -9,7 +9,7 @@ import torch
 
 from dashboard.actions import ActionError, Actions, ModelAnswer
 from db import RecordError
-from db.tables import Decision, Study
+from db.tables import Checkpoint, Decision, Study
 from evals.downloads import public_ifeval
 from evals.splits import oversampled_count
 from evals.subject import Answer, Subject
@@ -17,7 +17,9 @@ from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from pipelines.gate import promotion
 from pipelines.gate.promotion import current_user
+from pipelines.model_loading import load_frozen
 from pipelines.project.project import Project
+from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
 
 MAX_MODELS = 4  # in memory; on a GPU, whose memory a training may need, only one
@@ -29,9 +31,7 @@ def dashboard_actions(project: Project) -> Actions:
         project.tracker.note(project.id, text, user or current_user(), cycle=cycle, checkpoint=checkpoint)
 
     def decide(checkpoint: int, user: str, reason: str, decision: Decision) -> None:
-        candidate = project.reader.checkpoint(checkpoint)
-        if candidate is None or candidate.project_id != project.id:
-            raise ActionError("There is no such checkpoint in this project. Reload the page.")
+        candidate = _checkpoint(project, checkpoint)
         try:
             if decision == "promoted":
                 candidate = project.verify(candidate)
@@ -76,9 +76,7 @@ class Models:
             return [self._answer(checkpoint, prompt) for checkpoint in checkpoints]
 
     def _answer(self, id: int, prompt: str) -> ModelAnswer:
-        checkpoint = self._project.reader.checkpoint(id)
-        if checkpoint is None or checkpoint.project_id != self._project.id:
-            raise ActionError("There is no such checkpoint in this project. Reload the page.")
+        checkpoint = _checkpoint(self._project, id)
         start_time = time.perf_counter()
         try:
             (answer,) = self._subject(self._project.locate(checkpoint).path).answer([prompt], MAX_NEW_TOKENS)
@@ -110,9 +108,13 @@ class Models:
         return prompts
 
 
-def _load(path: str) -> Subject:
-    from pipelines.model_loading import load_frozen
-    from recovery.engines.transformers import TransformersEngine
+def _checkpoint(project: Project, id: int) -> Checkpoint:
+    checkpoint = project.reader.checkpoint(id)
+    if checkpoint is None or checkpoint.project_id != project.id:
+        raise ActionError("There is no such checkpoint in this project. Reload the page.")
+    return checkpoint
 
+
+def _load(path: str) -> Subject:
     student = load_frozen(path)
     return Subject(TransformersEngine(student), student.chat)

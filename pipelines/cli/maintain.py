@@ -145,7 +145,7 @@ def doctor(project: Path | None, model: str | None, base: str | None) -> Command
         return _examine_model(project, model, base)
     if base is not None:
         raise click.UsageError("--base belongs to --model. Name the model to check.")
-    from pipelines.doctor import can_run, examine
+    from pipelines.doctor import examine
 
     findings = examine(project)
     width = max(len(finding.name) for finding in findings)
@@ -154,11 +154,10 @@ def doctor(project: Path | None, model: str | None, base: str | None) -> Command
         lines.append(f"{'ok' if finding.ok else 'missing':<8} {finding.name:<{width}}  {finding.detail}")
         if not finding.ok:
             lines += [f"{'':<{width + 11}}impact: {finding.impact}", f"{'':<{width + 11}}fix:    {finding.fix}"]
-    runs = can_run(findings)
     required = [finding.name for finding in findings if finding.required and not finding.ok]
-    lines.append("Training can run here" if runs else f"Training cannot run here: {', '.join(required)}")
-    data = {"can_run": runs, "checks": [finding.as_dict() for finding in findings]}
-    return CommandResult(data, lines, SUCCESS if runs else ERROR)
+    lines.append(f"Training cannot run here: {', '.join(required)}" if required else "Training can run here")
+    data = {"can_run": not required, "checks": [finding.as_dict() for finding in findings]}
+    return CommandResult(data, lines, ERROR if required else SUCCESS)
 
 
 def _examine_model(project: Path | None, model: str, base: str | None) -> CommandResult:

@@ -7,7 +7,7 @@ import pipelines.model_loading
 from pipelines.model_loading import check_engine, check_servers, load_trained, open_engine
 from pipelines.settings.sources import EngineName
 from pipelines.training.stage_context import Teachers
-from recovery.engines import Sampling, vllm
+from recovery.engines import Sampling
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
@@ -44,7 +44,7 @@ def test_automatic_falls_back_where_vllm_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pipelines.model_loading, "choose_engine", lambda name, parameters: "vllm")
-    monkeypatch.setattr(vllm, "VllmEngine", refuse)
+    monkeypatch.setattr(pipelines.model_loading, "VllmEngine", refuse)
     student = tiny_student(tmp_path)
     with open_engine(student, "auto") as engine:
         assert isinstance(engine, TransformersEngine)
@@ -58,7 +58,7 @@ def test_automatic_falls_back_where_vllm_refuses(
 @pytest.mark.parametrize("name", ["auto", "vllm"])
 def test_a_vllm_engine_is_closed_at_the_end(name: EngineName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipelines.model_loading, "choose_engine", lambda name, parameters: "vllm")
-    monkeypatch.setattr(vllm, "VllmEngine", Served)
+    monkeypatch.setattr(pipelines.model_loading, "VllmEngine", Served)
     student = tiny_student(tmp_path)
     with open_engine(student, name) as engine:
         assert isinstance(engine, Served)
