@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import pipelines.model_loading
-from pipelines.model_loading import check_engine, check_servers, load_trained, open_engine
+from pipelines.model_loading import check_servers, load_trained, open_engine
 from pipelines.settings.sources import EngineName
 from pipelines.training.stage_context import Teachers
 from recovery.engines import Sampling
@@ -82,12 +82,6 @@ def test_without_a_server_its_command_is_the_message(rank: int, is_teacher: bool
     engine: EngineName = "transformers" if is_teacher else NOWHERE
     with pytest.raises(RecoverError, match=f"No vLLM server answers at {NOWHERE} .*{command}"):
         check_servers(str(BASE), engine, rank, NOWHERE if is_teacher else None)
-
-
-def test_vllm_that_is_not_installed_is_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.model_loading.find_spec", lambda name: None)
-    with pytest.raises(RecoverError, match="vLLM is not installed"):
-        check_engine("vllm")
 
 
 def test_servers_of_the_base_are_accepted_and_no_servers_need_no_check() -> None:

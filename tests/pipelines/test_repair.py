@@ -131,8 +131,8 @@ def test_documents_and_answers_of_the_fine_tune_are_learned_again_while_it_is_di
     default = replace(WITH_DOCUMENTS, settings=defaults_for(MEDIUM))
     assert planned("answers", job=default, parameters=MEDIUM).settings.distill.documents == REREAD
     with_chats = replace(JOB, training_file=Path("chats.jsonl"))
-    assert planned("answers", job=with_chats).settings.distill.documents == REREAD
-    assert planned("answers").settings.distill.documents is None
+    for job, share in ((with_chats, REREAD), (replace(JOB, start=3), REREAD), (JOB, None)):
+        assert planned("answers", job=job).settings.distill.documents == share
     for share in (0.0, 0.4):
         assert planned("opd", job=chosen(with_chats, documents=share)).settings.distill.documents == share
 
@@ -158,6 +158,7 @@ def test_without_probes_a_fixed_share_is_taken() -> None:
 def test_a_share_that_was_given_is_taken_by_every_move() -> None:
     job = chosen(JOB, warm_start=0.3)
     none_helps = [move("none"), move("interpolation", share=0.0)]
+    assert planned("ends", job=job).settings.distill.warm_start == "off", "the weights move once"
     assert planned("interpolation", job=job).settings.distill.warm_start == 0.3
     assert planned("answers", *none_helps, job=job).settings.distill.warm_start == 0.3
     assert planned("answers", *none_helps).settings.distill.warm_start == "off"
@@ -257,17 +258,6 @@ def test_a_failed_repair_says_what_to_try_next() -> None:
     assert not any("the same command" in line for line in passed.lines())
 
 
-def test_a_given_warm_start_moves_the_weights_once() -> None:
-    job = replace(chosen(JOB, warm_start=0.5), given={"distill.warm_start": 0.5})
-    shares = [planned(name, job=job).settings.distill.warm_start for name in ("ends", "interpolation", "answers")]
-    assert shares == ["off", 0.5, 0.5]
-
-
-def test_a_checkpoint_of_the_project_reads_again_what_it_was_trained_on() -> None:
-    assert planned("answers").settings.distill.documents is None
-    assert planned("answers", job=replace(JOB, start=3)).settings.distill.documents == REREAD
-
-
 def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() -> None:
     """A few steps for the ends of replies may cost knowledge; what begins with them must bring it back."""
 
@@ -360,45 +350,35 @@ def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project
     assert answered == (True, "promoted")
 
 
+def advised(job: Job, judged: Verdict, steps: int, known: float | None = None, *recovered: Result) -> str | None:
+    """The flags that are advised after a move of so many steps, which its probes ended."""
+    distilled = SimpleNamespace(steps=steps, stopped="probes")
+    outcome: Any = SimpleNamespace(distilled=distilled, verdict=judged, clean=[], recovered=recovered)
+    advice = _advice(job, outcome, known)
+    return advice.flags if advice else None
+
+
 def test_what_a_repair_advises_changes_something() -> None:
     """Rows of documents only where there are any, and only more steps than were planned."""
-    short = Judgement(False, 0.5, 0.5, 0.6, 100)
-    lost = replace(verdict(KEPT, passed=False), knowledge=short)
-    outcome: Any = SimpleNamespace(
-        distilled=SimpleNamespace(steps=30, stopped="probes"), verdict=lost, clean=[], recovered=[]
-    )
-    for job, flags in ((JOB, "distill.steps=15"), (WITH_DOCUMENTS, "distill.documents=0.2")):
-        advised = _advice(job, outcome, None)
-        assert advised
-        assert flags in advised.flags
-    outcome.verdict = verdict(LOST, passed=False)
-    probed = chosen(JOB, steps=100, probe_every=10)
-    assert _advice(probed, outcome, None) is None, "the same probes would end it as early again"
+    short = replace(verdict(KEPT, passed=False), knowledge=Judgement(False, 0.5, 0.5, 0.6, 100))
+    assert "distill.steps=15" in str(advised(JOB, short, 30))
+    assert "distill.documents=0.2" in str(advised(WITH_DOCUMENTS, short, 30))
+    lost, probed = verdict(LOST, passed=False), chosen(JOB, steps=100, probe_every=10)
+    assert advised(probed, lost, 30) is None, "the same probes would end it as early again"
+    assert advised(probed, lost, 100) == "--set distill.steps=200"
     limited = replace(chosen(JOB, steps=100, probe_every=0, max_minutes=5.0), given={"distill.max_minutes": 5.0})
-    for job, steps, flags in (
-        (probed, 100, "--set distill.steps=200"),
-        (limited, 30, "--set distill.max_minutes=none --set distill.steps=100"),
-    ):
-        outcome.distilled.steps = steps
-        advised = _advice(job, outcome, None)
-        assert advised
-        assert advised.flags == flags
-    outcome.verdict = replace(outcome.verdict, behaviour=replace(LOST, came_back=-0.1))
-    assert _advice(limited, outcome, None) is None, "a lower rate would be that of all moves"
+    assert advised(limited, lost, 30) == "--set distill.max_minutes=none --set distill.steps=100"
+    came_back_lower = replace(lost, behaviour=replace(LOST, came_back=-0.1))
+    assert advised(limited, came_back_lower, 30) is None, "a lower rate would be that of all moves"
 
 
 def test_what_was_moved_without_a_training_may_need_more_items_and_nothing_else() -> None:
-    open_verdict = verdict(replace(LOST, unsure=True, needed=6604, needed_limit=6604), passed=False)
-    distilled = SimpleNamespace(steps=0, stopped="")
-    outcome: Any = SimpleNamespace(distilled=distilled, verdict=open_verdict, clean=[], recovered=[])
+    unsure = verdict(replace(LOST, unsure=True, needed=6604, needed_limit=6604), passed=False)
     averaged = chosen(JOB, steps=0)
     limited = replace(averaged, given={"distill.max_minutes": 5.0})
     for job in (averaged, limited):  # a person's limit of the time is lifted only for a longer training
-        advised = _advice(job, outcome, None)
-        assert advised
-        assert advised.flags == "--limit 6604"
-    outcome.verdict = verdict(LOST, passed=False)
-    assert _advice(averaged, outcome, None) is None
+        assert advised(job, unsure, 0) == "--limit 6604"
+    assert advised(averaged, verdict(LOST, passed=False), 0) is None
 
 
 @pytest.mark.parametrize(("known", "is_advised"), [(0.056, True), (0.2, False)])
@@ -406,10 +386,7 @@ def test_where_far_more_is_known_than_the_fine_tune_knew_fewer_rows_of_documents
     known: float, is_advised: bool
 ) -> None:
     short = replace(verdict(KEPT, passed=False), retention=Judgement(False, -0.041, -0.059, -0.045, 641, unsure=True))
-    distilled = SimpleNamespace(steps=80, stopped=None)
-    after = [graded([0.297], "answers", "knowledge", "likelihood")]
-    outcome: Any = SimpleNamespace(distilled=distilled, verdict=short, clean=[], recovered=after)
-    advised = _advice(chosen(WITH_DOCUMENTS, documents=0.2, texts=0.2), outcome, known)
-    assert advised
-    assert ("--set distill.documents=0.05" in advised.flags) == is_advised
-    assert "--set distill.texts=0.4" in advised.flags
+    after = graded([0.297], "answers", "knowledge", "likelihood")
+    flags = str(advised(chosen(WITH_DOCUMENTS, documents=0.2, texts=0.2), short, 80, known, after))
+    assert ("--set distill.documents=0.05" in flags) == is_advised
+    assert "--set distill.texts=0.4" in flags

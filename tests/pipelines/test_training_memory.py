@@ -28,6 +28,7 @@ from recovery.models.students import load_student, model_without_weights
 from tests.models import save_tiny
 from tests.real_shapes import save_config
 
+LARGE = defaults_for(8_000_000_000).model_copy(update={"bf16": True})
 ALLOWED = 0.15
 PARTS = {"weights", "optimiser", *PHASES}
 ON_ONE = [
@@ -41,6 +42,11 @@ ON_ONE = [
     Case(layers=12, reply=260),  # replies take more than reading the prompts does
 ]
 ON_TWO = [Case(bf16=True, layers=4), Case(checkpointing=True, layers=4), Case(rank=16, bf16=True, layers=4)]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_config(tmp_path_factory.mktemp("models") / "8b", "8b")
 
 
 @pytest.mark.skipif(not can_measure(), reason="C's library does not say what is allocated")
@@ -57,21 +63,19 @@ def test_each_process_takes_what_is_computed(processes: int, case: Case) -> None
     assert not wrong, comparison
 
 
-def test_vllm_takes_its_share_and_no_kv_cache(tmp_path: Path) -> None:
-    shape = ModelShape.of(save_config(tmp_path, "8b"))
-    settings = defaults_for(shape.parameters).model_copy(update={"bf16": True})
+def test_vllm_takes_its_share_and_no_kv_cache(base: str) -> None:
+    shape = ModelShape.of(base)
     teachers = [Teacher(head=shape.head)]
     for processes, uses_vllm in ((1, True), (1, False), (8, False)):
-        memory = training_memory(shape, settings, teachers, Device(80e9, processes), 5e9, uses_vllm=uses_vllm)
+        memory = training_memory(shape, LARGE, teachers, Device(80e9, processes), 5e9, uses_vllm=uses_vllm)
         assert peak(memory) == max(sums(memory)[phase] for phase in PHASES)
         assert (memory["in a step"]["vLLM"] > 0) == uses_vllm
         assert memory["between steps"]["KV cache"] == (0 if uses_vllm else 5e9)
 
 
-def test_more_processes_share_out_all_but_what_each_needs_whole(tmp_path: Path) -> None:
-    shape = ModelShape.of(save_config(tmp_path, "8b"))
-    settings = defaults_for(shape.parameters).model_copy(update={"bf16": True, "lora_rank": 0})
-    own = [Teacher(shape.parameters, shape.head)]
+def test_more_processes_share_out_all_but_what_each_needs_whole(base: str) -> None:
+    shape = ModelShape.of(base)
+    settings, own = LARGE.model_copy(update={"lora_rank": 0}), [Teacher(shape.parameters, shape.head)]
     memory = [training_memory(shape, settings, own, Device(80e9, count)) for count in (1, 2, 64)]
     in_a_step, last = [sums(each)["in a step"] for each in memory], sums(memory[2])
     assert [4 * shape.parameters // each["in a step"]["weights"] for each in memory] == [1, 2, 64]
@@ -80,14 +84,6 @@ def test_more_processes_share_out_all_but_what_each_needs_whole(tmp_path: Path) 
     # Before it is shared out, each process has loaded the student, and the teacher in bfloat16.
     assert last["while loading"] >= 6 * shape.parameters
     assert last["between steps"] >= 4 * shape.parameters
-
-
-LARGE = defaults_for(8_000_000_000).model_copy(update={"bf16": True})
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_config(tmp_path_factory.mktemp("models") / "8b", "8b")
 
 
 def plan(base: str, processes: int = 1, memory: float = 80e9, **changes: Any) -> GpuPlan:
@@ -140,9 +136,9 @@ CARD = 80 * 2**30
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def model(base: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: CARD)
-    return save_config(tmp_path / "model", "8b")
+    return base
 
 
 def refusal(model: str, settings: Settings, *teachers: list[str]) -> str:
@@ -202,8 +198,8 @@ def test_a_teacher_is_counted_unless_it_is_under_the_adapter(model: str, tmp_pat
     assert message.endswith("85.9 GB are free here: choose a smaller model, or a machine with more free memory.")
 
 
-def test_real_models_have_the_parameters_that_they_are_named_for(tmp_path: Path) -> None:
-    large, small = (ModelShape.of(save_config(tmp_path / name, name)) for name in ("8b", "0.6b"))
+def test_real_models_have_the_parameters_that_they_are_named_for(base: str, tmp_path: Path) -> None:
+    large, small = ModelShape.of(base), ModelShape.of(save_config(tmp_path, "0.6b"))
     assert (large.parameters, small.parameters) == (8_190_735_360, 596_049_920)  # as their model cards have it
     assert large.layers * large.layer + large.head + large.outside == pytest.approx(large.parameters, rel=1e-4)
     assert small.outside == pytest.approx(small.head, rel=1e-4)  # the head is the embedding

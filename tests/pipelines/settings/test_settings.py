@@ -24,17 +24,14 @@ from recovery.errors import RecoverError
 LARGE_MODEL_PARAMETERS = MEDIUM_MODEL_PARAMETERS + 1
 
 
-def test_only_large_models_train_an_adapter_by_default() -> None:
-    assert defaults_for(SMALL_MODEL_PARAMETERS).lora_rank == 0
-    assert defaults_for(MEDIUM_MODEL_PARAMETERS).lora_rank == 0
-    assert defaults_for(LARGE_MODEL_PARAMETERS).lora_rank > 0
-
-
-def test_bfloat16_is_the_default_only_where_there_are_units_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for supported in (True, False):
-        monkeypatch.setattr("recovery.hardware.has_bfloat16", lambda supported=supported: supported)
-        for parameters in (SMALL_MODEL_PARAMETERS, LARGE_MODEL_PARAMETERS):
-            assert defaults_for(parameters).bf16 is supported
+@pytest.mark.parametrize("has_units", [True, False])
+def test_only_large_models_train_an_adapter_and_bfloat16_needs_units(
+    monkeypatch: pytest.MonkeyPatch, has_units: bool
+) -> None:
+    monkeypatch.setattr("recovery.hardware.has_bfloat16", lambda: has_units)
+    for parameters in (SMALL_MODEL_PARAMETERS, MEDIUM_MODEL_PARAMETERS, LARGE_MODEL_PARAMETERS):
+        default = defaults_for(parameters)
+        assert (default.bf16, default.lora_rank > 0) == (has_units, parameters == LARGE_MODEL_PARAMETERS)
 
 
 def test_settings_of_the_project_replace_defaults_and_are_announced(tmp_path: Path) -> None:
