@@ -73,14 +73,6 @@ def test_no_computation_ends_because_standard_error_is_lost(
     assert capsys.readouterr().out == ""
 
 
-def test_a_short_computation_shows_nothing(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    update = show_progress("replies", 2)
-    update(1)
-    clock[0] += 29
-    update(2)
-    assert not caplog.records
-
-
 def test_texts() -> None:
     assert progress_text("replies", 0, 2000, 1) == "0 of 2,000 replies"
     assert progress_text("replies", 1, 300, 45) == "1 of 300 replies"

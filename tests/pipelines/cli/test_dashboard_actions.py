@@ -11,6 +11,11 @@ from pipelines.project.project import Project
 from recovery.lab import BASE
 
 
+@pytest.fixture(autouse=True)
+def short_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.cli.dashboard_actions.MAX_NEW_TOKENS", 8)
+
+
 def test_several_models_answer_the_same_prompt_and_missing_ones_are_reported(project: Project, tmp_path: Path) -> None:
     generate = dashboard_actions(project).generate
     copy = project.tracker.checkpoint(project.id, "external", str(BASE))

@@ -29,12 +29,7 @@ def test_every_command_has_a_section_and_a_whole_line_in_the_help() -> None:
         assert len(line) <= 80
 
 
-def commands() -> list[click.Command]:
-    groups = [command for command in main.commands.values() if isinstance(command, click.Group)]
-    return [*main.commands.values(), *(inner for group in groups for inner in group.commands.values())]
-
-
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
+@pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
 def test_every_option_has_a_description(command: click.Command) -> None:
     for option in command.params:
         assert isinstance(option, click.Argument) or option.help
