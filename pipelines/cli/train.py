@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pipelines.cycle import Outcome
     from pipelines.job import Job
     from pipelines.project.project import Project
-    from pipelines.repair import RepairResult
     from pipelines.training.training_run import RunResult
     from pipelines.training_memory import GpuPlan
 
@@ -190,10 +189,8 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
     \b
     Example: recover resume
     """
-    from pipelines.cycle import run_job
     from pipelines.prepare_job import check_same_models
     from pipelines.project.running import command_lock
-    from pipelines.repair import run_repair
     from pipelines.training.recipe_inputs import check_processes
 
     start_processes(processes or _interrupted_job(project, run).processes)
@@ -202,9 +199,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
         check_same_models(project, job)
         check_processes(1, job.settings, job.teacher, job.command)
         log.info(f"Resuming `recover {job.command}`")
-        if job.command == "repair":
-            return repair_result(run_repair(project, job))
-        return _result(run_job(project, job))
+        return _run_job(project, job)
 
 
 def _interrupted_job(project: "Project", run: int | None) -> "Job":
@@ -265,7 +260,6 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
     if request.docs:
         refuse_missing(request.docs)  # before torch is imported, which takes seconds
     start_processes(1 if dry_run else request.processes or 1)
-    from pipelines.cycle import run_job
     from pipelines.prepare_job import describe_job, prepare_job
     from pipelines.project.project import Project
     from pipelines.project.running import command_lock
@@ -290,7 +284,7 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
     with command_lock(project):
         job = prepare_job(project, request)
         warn_of_interrupted(project, job)
-        return _result(run_job(project, job))
+        return _run_job(project, job)
 
 
 def _dial(named: tuple[str, Mapping[str, Any]]) -> str:
@@ -312,9 +306,16 @@ def _base_from_teacher(project: "Project", request: Request) -> str | None:
     return None
 
 
-def _result(result: "RunResult | Outcome") -> CommandResult:
+def _run_job(project: "Project", job: "Job") -> CommandResult:
+    """From the beginning, or from wherever it was interrupted."""
+    from pipelines.cycle import run_job
+    from pipelines.repair import run_repair
     from pipelines.training.training_run import RunResult
 
+    if job.command == "repair":
+        repaired = run_repair(project, job)
+        return CommandResult(repaired.as_json(), repaired.lines(), SUCCESS if repaired.is_repaired else REJECTED)
+    result = run_job(project, job)
     return _midtrain_result(result) if isinstance(result, RunResult) else _cycle_result(result)
 
 
@@ -417,7 +418,6 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     from pipelines.prepare_repair import prepare_repair
     from pipelines.project.project import Project
     from pipelines.project.running import command_lock
-    from pipelines.repair import run_repair
 
     start_processes(request.processes or 1)
     opened = Project.open(project, request.base)
@@ -425,8 +425,4 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     with command_lock(opened):
         job = prepare_repair(opened, request).job.save(opened.home)
         warn_of_interrupted(opened, job)
-        return repair_result(run_repair(opened, job))
-
-
-def repair_result(result: "RepairResult") -> CommandResult:
-    return CommandResult(result.as_json(), result.lines(), SUCCESS if result.is_repaired else REJECTED)
+        return _run_job(opened, job)
