@@ -114,13 +114,13 @@ class StepTimer:
 
 
 @contextmanager
-def no_silence(describe: Callable[[], str], seconds: float = SILENCE_SECONDS) -> Iterator[None]:
+def no_silence(describe: Callable[[], str]) -> Iterator[None]:
     """Log `describe()` whenever nothing was shown for so long."""
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(max(0.01, _StandardError.last + seconds - time.monotonic())):
-            if time.monotonic() - _StandardError.last >= seconds:
+        while not ended.wait(max(0.01, _StandardError.last + SILENCE_SECONDS - time.monotonic())):
+            if time.monotonic() - _StandardError.last >= SILENCE_SECONDS:
                 _StandardError.last = time.monotonic()
                 log.info(describe())
 

@@ -6,31 +6,29 @@ briefly elsewhere."""
 
 import os
 import warnings
-from collections.abc import MutableMapping
 from pathlib import Path
 
 LONG_WAIT, SHORT_WAIT = "10000", "1000"  # turns of a loop
+LOAD_FILE = Path("/proc/loadavg")
 
 
-def set_thread_waiting(
-    environment: MutableMapping[str, str] = os.environ, load_file: Path = Path("/proc/loadavg")
-) -> None:
+def set_thread_waiting() -> None:
     """Set GOMP_SPINCOUNT, unless the user has set it or OMP_WAIT_POLICY."""
-    if "OMP_WAIT_POLICY" not in environment:
-        environment.setdefault("GOMP_SPINCOUNT", LONG_WAIT if _is_idle(load_file) else SHORT_WAIT)
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", LONG_WAIT if _is_idle() else SHORT_WAIT)
 
 
-def use_huge_pages(environment: MutableMapping[str, str] = os.environ) -> None:
+def use_huge_pages() -> None:
     """Let torch ask Linux for pages of 2 MB: on virtual machines each page that is first used costs microseconds."""
-    environment.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
-def _is_idle(load_file: Path) -> bool:
+def _is_idle() -> bool:
     """Whether fewer than half the cores are busy now; False on systems without /proc, which have no libgomp either.
 
     The load average would not do: an installation may just have ended."""
     try:
-        running = int(load_file.read_text().split()[3].partition("/")[0])
+        running = int(LOAD_FILE.read_text().split()[3].partition("/")[0])
     except (OSError, ValueError, IndexError):
         return False
     return running - 1 < (os.cpu_count() or 1) / 2

@@ -394,10 +394,6 @@ class Budget:
         yield
         self.add_cost(time.monotonic() - started_at, kind)
 
-    def expected_training_seconds(self, max_steps: int) -> float:
-        later = self.training_seconds - self.first_step_seconds
-        return self.first_step_seconds + later * (max_steps - 1) / max(1, self.steps - 1)
-
     def is_due(self, kind: Kind, max_steps: int) -> bool:
         """Whether a reading fits now. Those that the rest of the training pays for are at steps that grow by a factor:
         a high learning rate does its damage early, and what comes later comes slowly."""
@@ -413,8 +409,9 @@ class Budget:
         return self._left(kind, max_steps) > self.costs[kind]
 
     def _left(self, kind: Kind, max_steps: int) -> float:
+        later = (self.training_seconds - self.first_step_seconds) * (max_steps - 1) / max(1, self.steps - 1)
         reserved = 0.0 if kind == "rows" else self.costs["rows"]  # for when something has risen, or for the end
-        return self.share * self.expected_training_seconds(max_steps) - self.spent_seconds - reserved
+        return self.share * (self.first_step_seconds + later) - self.spent_seconds - reserved
 
     @property
     def taken_share(self) -> float:

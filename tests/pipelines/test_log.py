@@ -108,8 +108,9 @@ def test_an_engine_reports_every_reply(tmp_path: Path) -> None:
     assert len(reports) == len(replies) + sum(units == "texts scored" for units, _, _ in reports)
 
 
-def test_a_long_silence_is_broken(caplog: pytest.LogCaptureFixture) -> None:
-    with no_silence(lambda: "still training", seconds=0.2):
+def test_a_long_silence_is_broken(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.log.SILENCE_SECONDS", 0.2)
+    with no_silence(lambda: "still training"):
         time.sleep(1.0)
     count = caplog.messages.count("still training")
     assert 1 <= count <= 5

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.cli import environment
 from pipelines.cli.environment import LONG_WAIT, SHORT_WAIT, set_thread_waiting, use_huge_pages
 
 
@@ -15,17 +16,20 @@ from pipelines.cli.environment import LONG_WAIT, SHORT_WAIT, set_thread_waiting,
         (None, SHORT_WAIT),  # there is no such file
     ],
 )
-def test_threads_wait_long_only_where_nothing_else_runs(tmp_path: Path, load: str | None, turns: str) -> None:
+def test_threads_wait_long_only_where_nothing_else_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: str | None, turns: str
+) -> None:
     if load is not None:
         (tmp_path / "loadavg").write_text(load)
-    environment: dict[str, str] = {}
-    set_thread_waiting(environment, tmp_path / "loadavg")
-    assert environment == {"GOMP_SPINCOUNT": turns}
+    monkeypatch.setattr(environment, "LOAD_FILE", tmp_path / "loadavg")
+    monkeypatch.setattr(os, "environ", {})
+    set_thread_waiting()
+    assert os.environ == {"GOMP_SPINCOUNT": turns}
 
 
 @pytest.mark.parametrize("user_setting", [{"OMP_WAIT_POLICY": "passive"}, {"GOMP_SPINCOUNT": "7"}])
-def test_the_user_s_own_setting_stays(user_setting: dict[str, str]) -> None:
-    environment = user_setting | {"THP_MEM_ALLOC_ENABLE": "0"}
-    set_thread_waiting(environment)
-    use_huge_pages(environment)
-    assert environment == user_setting | {"THP_MEM_ALLOC_ENABLE": "0"}
+def test_the_user_s_own_setting_stays(monkeypatch: pytest.MonkeyPatch, user_setting: dict[str, str]) -> None:
+    monkeypatch.setattr(os, "environ", user_setting | {"THP_MEM_ALLOC_ENABLE": "0"})
+    set_thread_waiting()
+    use_huge_pages()
+    assert os.environ == user_setting | {"THP_MEM_ALLOC_ENABLE": "0"}
