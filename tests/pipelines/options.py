@@ -25,6 +25,13 @@ def error_of(refused: Result) -> str:
     return str(data_of(refused, 1)["error"])
 
 
+def refusal(*arguments: object) -> str:
+    """What a command that was refused printed on standard error."""
+    refused = recover(*arguments)
+    assert refused.exit_code == 1, refused.output
+    return refused.stderr
+
+
 def answer(project: Project, *arguments: object) -> Any:
     """What a command in this project prints with --json, whether it succeeds or not."""
     return json.loads(recover(*arguments, "--json", "--project", project.root).stdout)

@@ -4,7 +4,7 @@ import pytest
 
 from recovery.lab import BASE
 from tests.chat_families import FAMILIES, UNNAMED
-from tests.pipelines.options import data_of, recover
+from tests.pipelines.options import data_of, recover, refusal
 
 
 @pytest.fixture
@@ -50,11 +50,8 @@ def test_the_separator_and_the_stop_tokens_of_the_base_are_named(docs: Path, tmp
 
 def test_files_that_cannot_be_read_or_overwritten_are_reported(docs: Path, tmp_path: Path) -> None:
     (tmp_path / "questions.jsonl").write_text("mine\n")
-    refused = recover("questions", "--docs", str(docs))
-    assert refused.exit_code == 1
-    assert "perhaps with your edits" in refused.stderr
+    assert "perhaps with your edits" in refusal("questions", "--docs", docs)
     assert (tmp_path / "questions.jsonl").read_text() == "mine\n"
     (tmp_path / "eval.jsonl").write_text('{"key": 1}\n')
-    useless = recover("questions", "--docs", str(docs), "--out", "q.jsonl", "--decontaminate", "eval.jsonl")
-    assert useless.exit_code == 1
-    assert "eval.jsonl has no field question, prompt or text" in useless.stderr
+    useless = refusal("questions", "--docs", docs, "--out", "q.jsonl", "--decontaminate", "eval.jsonl")
+    assert "eval.jsonl has no field question, prompt or text" in useless
