@@ -78,11 +78,6 @@ def test_a_copy_of_the_base_ends_its_turns(folder: Path, cache: ContentCache) ->
         (overwrite_the_row, "its training has overwritten the end of a turn", "`recover repair`"),
         (end_with_a_new_token, "<|done|> (2048), is a token that the base lacks", "Train that token, or go back to"),
         (mask_the_end_as_padding, "<|im_end|> (2), is also the padding", "`recover repair`"),
-        (
-            end_with_the_separator,
-            "of its replies end with <|endoftext|> (0), at which",
-            "`recover repair` teaches it <|im_end|> (2) again",
-        ),
     ],
 )
 def test_the_fault_is_named_with_its_cure(
@@ -140,9 +135,13 @@ def test_the_probability_is_that_of_the_model_after_the_reply() -> None:
     assert probability_of_ending(student, [(prompt, reply)] * 4, (END, SEPARATOR)) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_separator_that_took_the_place_of_the_end_is_shown(folder: Path, cache: ContentCache) -> None:
+def test_a_separator_that_took_the_place_of_the_end_is_named_and_shown(folder: Path, cache: ContentCache) -> None:
     end_with_the_separator(folder)
-    name, model, base = turn_ends.examine_turn_ends(str(folder), str(BASE), cache).rows[-1]
+    examined = turn_ends.examine_turn_ends(str(folder), str(BASE), cache)
+    (fault,) = examined.faults
+    assert "of its replies end with <|endoftext|> (0), at which" in fault.what
+    assert "`recover repair` teaches it <|im_end|> (2) again" in fault.cure
+    name, model, base = examined.rows[-1]
     assert name == WHERE_THE_BASE_ENDS
     probability, _, others = model.partition(" (")
     assert float(probability) < 0.5 * float(base)

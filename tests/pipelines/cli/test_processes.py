@@ -10,7 +10,7 @@ import pytest
 from pipelines.cli import processes
 from pipelines.cli.processes import _wait, started_together
 from recovery.errors import LostProcess, RecoverError
-from tests.e2e.command_line import recover
+from tests.pipelines.options import recover
 
 
 def child(code: str) -> "subprocess.Popen[bytes]":
@@ -66,6 +66,6 @@ def test_variables_of_other_programs_start_nothing(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("count", "code", "sentence"), [(0, 2, "0 is not in the range"), (999, 1, "Start fewer.")])
 def test_an_impossible_number_of_processes_starts_nothing(tmp_path: Path, count: int, code: int, sentence: str) -> None:
-    completed = recover(tmp_path, "distill", "--processes", count)
+    completed = recover("distill", "--processes", count, "--project", tmp_path / "project")
     assert (completed.exit_code, sentence in completed.stderr) == (code, True), completed.stderr
     assert not list(tmp_path.iterdir())
