@@ -10,7 +10,7 @@ and a finished one is not computed again.
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -102,16 +102,13 @@ class Move:
 
 @dataclass(frozen=True)
 class RepairResult:
-    model: str
+    job: Job
     base: str
     clean: Scores
     guard: str | None
     moves: list[Move]
-    notes: list[str] = field(default_factory=list)
-    fixed: str | None = None  # what was wrong with the model's files, and is right in the copy
     base_ending: float | None = None
     ends_later: bool = False  # the fine-tune ends its own replies, and need not end where the base does
-    has_documents: bool = False
 
     @property
     def last(self) -> Move:
@@ -139,21 +136,21 @@ class RepairResult:
             failed = not self.last.verdict.passed
             return f"No move passed the gate{f': {self.last.verdict.reason}' if failed else ' with replies that end'}."
         if self.last.name == "none":
-            return "Repaired without training." if self.fixed else "Nothing to repair."
+            return "Repaired without training." if self.job.fixed else "Nothing to repair."
         return f"Repaired by {self.last.label()}."
 
     def as_json(self) -> dict[str, Any]:
         repaired = self.last if self.is_repaired else None
         return {
-            "checkpoint": self.model,
+            "checkpoint": self.job.model or self.moves[0].checkpoint.reference,
             "base": self.base,
             "repaired": repaired.checkpoint.reference if repaired else None,
             "path": repaired.checkpoint.path if repaired else None,
             "move": repaired.name if repaired else None,
             "summary": self.summary,
             "guarded_by": self.guard or None,
-            "notes": self.notes,
-            "fixed": self.fixed,
+            "notes": self.job.notes,
+            "fixed": self.job.fixed,
             "moves": [move.as_json() for move in self.moves],
             "clean": self.clean,
             "before": self.moves[0].scores,
@@ -169,7 +166,7 @@ class RepairResult:
         table = zip(scores_table(rows), took, verdicts, strict=True)
         lines = [f"{line}{seconds:>10}  {verdict}".rstrip() for line, seconds, verdict in table]
         lines = [self.summary, *verdict_table(self.last.verdict.as_dict(), ("base", "now")), "", *lines]
-        lines += [GUARDS[self.guard], *self.notes, *([self.fixed] if self.fixed else [])]
+        lines += [GUARDS[self.guard], *self.job.notes, *([self.job.fixed] if self.job.fixed else [])]
         if not self.ends_later and has_lost_ends(self.moves[0].ending, self.base_ending):
             ends = (f"{move.label()} {move.ending:.2f}" for move in self.moves)
             lines.append(
@@ -177,7 +174,7 @@ class RepairResult:
             )
         stored = [f"{move.label()} {move.checkpoint.reference}" for move in self.moves]
         lines.append(f"In the record: {', '.join(stored)}")
-        if self.is_repaired and (self.last.name != "none" or self.fixed):
+        if self.is_repaired and (self.last.name != "none" or self.job.fixed):
             name, path = self.last.checkpoint.reference, self.last.checkpoint.path
             if name != path:
                 lines.append(f"{name} is in {path}")
@@ -187,7 +184,7 @@ class RepairResult:
             lines.append(
                 f"next: the same `recover repair`, which begins anew with {changes}: {self.next_attempt.flags}"
             )
-        if not self.is_repaired and self.has_documents:
+        if not self.is_repaired and self.job.corpus:
             lines.append("or: recover cycle --docs DIR, which trains the base anew beside its own answers and texts")
         return lines
 
@@ -241,16 +238,13 @@ def run_repair(project: Project, job: Job) -> RepairResult:
                 job = replace(job, student=move.checkpoint.id)
                 share = None
     return RepairResult(
-        job.model or student.reference,
+        job,
         project.base_name,
         headlines(clean),
         _guard(job.eval_plan, moves[0].verdict.knowledge),
         moves,
-        list(job.notes),
-        job.fixed,
         base_ending,
-        ends_later=ends_later,
-        has_documents=job.corpus is not None,
+        ends_later,
     )
 
 
