@@ -17,7 +17,7 @@ from evals.stats.sequential import look_levels, look_sizes
 from pipelines.cycle import Cycle
 from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import Verdict
-from pipelines.prepare_repair import Prepared
+from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.turn_ends import TurnEnds, examine_turn_ends
 
@@ -116,14 +116,13 @@ class CheckResult:
         }
 
 
-def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult:
+def check_model(project: Project, job: Job, model: str) -> CheckResult:
     """Measure both and judge. All items count: a check trains nothing, so it needs no probes."""
-    settings = prepared.job.settings
-    unprobed = settings.model_copy(update={"distill": settings.distill.model_copy(update={"probe_every": 0})})
-    job = replace(prepared.job, settings=unprobed)
-    notes = list(job.notes)
-    if prepared.own_template:
-        with_template = replace(job, student=project.resolve(prepared.own_template).id, id=f"{job.id}-own")
+    distill = job.settings.distill.model_copy(update={"probe_every": 0})
+    job = replace(job, settings=job.settings.model_copy(update={"distill": distill}))
+    path, notes = project.path_of(model), list(job.notes)
+    if job.fixed:  # it has a chat template of its own, and the job a copy with that of the base
+        with_template = replace(job, student=project.resolve(path).id, id=f"{job.id}-own")
         clean, results, verdict = Cycle(project, with_template).judge_student()
         _, with_base_template, _ = Cycle(project, job).judge_student()
         mains = (main_result(side, "behaviour") for side in (with_base_template, results))
@@ -135,7 +134,7 @@ def check_model(project: Project, prepared: Prepared, model: str) -> CheckResult
     else:
         clean, results, verdict = Cycle(project, job).judge_student()
     forgotten, learned = forgotten_rows(clean, results), learned_rows(clean, results)
-    turn_ends = examine_turn_ends(project.path_of(model), project.base, project.cache)
+    turn_ends = examine_turn_ends(path, project.base, project.cache)
     return CheckResult(model, project.base_name, verdict, forgotten, learned, notes, turn_ends)
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from evals.suites.config import load_suites
@@ -53,13 +53,7 @@ OF_TOKENIZER = ("token", "vocab", "merges", "special_", "chat_template", "added_
 LARGE = 64 << 20  # bytes: more than the files of a tokenizer have
 
 
-@dataclass(frozen=True)
-class Prepared:
-    job: Job
-    own_template: str | None = None  # path of the model with its own chat template, where that is not the base's
-
-
-def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Prepared:
+def prepare_repair(project: Project, request: Request, *, trains: bool = True) -> Job:
     """A job that judges the student by the base, and repairs it if it `trains`; not saved yet."""
     assert request.student is not None
     path = project.path_of(request.student)
@@ -147,7 +141,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
     elif about.other_template:
         former = "no token" if own_files.template is None else own_files.name(own_files.template)
         fixed.append(f"{FIXED_TEMPLATE.format(former)} {base_files.name(files.template)}")
-    job = replace(
+    return replace(
         job,
         id=_repair_id(project, job, (weights := weights_of(project, job))[student.id]),
         weights=weights,
@@ -157,7 +151,6 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         current=current_id(project),
         fixed=". ".join(fixed) or None,
     )
-    return Prepared(job, path if about.other_template else None)
 
 
 def _repair_id(project: Project, job: Job, weights: str) -> str:

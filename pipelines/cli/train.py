@@ -423,6 +423,6 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     opened = Project.open(project, request.base)
     request = replace(request, student=ref)
     with command_lock(opened):
-        job = prepare_repair(opened, request).job.save(opened.home)
+        job = prepare_repair(opened, request).save(opened.home)
         warn_of_interrupted(opened, job)
         return _run_job(opened, job)

@@ -104,7 +104,7 @@ def test_a_model_from_outside_that_was_changed_is_not_resumed_with(tmp_path: Pat
     model = copy_of_base(tmp_path / "model")
     project = Project.open(tmp_path / "project")
     distill, repair = (Request(command, student=str(model)) for command in ("distill", "repair"))
-    for prepare in (lambda: prepare_job(project, distill), lambda: prepare_repair(project, repair).job):
+    for prepare in (lambda: prepare_job(project, distill), lambda: prepare_repair(project, repair)):
         job = prepare()
         check_same_models(project, job)
         change_json(model / "generation_config.json", temperature=len(job.command))

@@ -32,7 +32,7 @@ def test_a_check_needs_less_than_a_training(tmp_path: Path, empty_docs: Path, mo
     monkeypatch.setattr("pipelines.training_memory.free_memory", lambda: 1)
     (tmp_path / "recover.toml").write_text('report_to = "wandb"\n[distill]\nrecipe = "sft"\n')
     request = Request("check", student=str(shutil.copytree(BASE, tmp_path / "tune")))
-    assert prepare_repair(Project.open(None), request, trains=False).job.command == "repair"
+    assert prepare_repair(Project.open(None), request, trains=False).command == "repair"
     (tmp_path / "recover.toml").unlink()
     with pytest.raises(RecoverError, match="of memory, and"):
         prepare_repair(Project.open(None), replace(request, command="repair"))
@@ -47,7 +47,7 @@ def test_a_repair_goes_on_after_its_project_was_moved(tmp_path: Path, docs: Path
     def id_of(folder: str, docs: Path, questions: Path | None = None, **more: Any) -> str:
         model = str(tmp_path / folder / "tune")
         request = Request("repair", student=model, docs=docs, questions=questions, prompts=prompts, **more)
-        return prepare_repair(Project.open(tmp_path / folder), request).job.id
+        return prepare_repair(Project.open(tmp_path / folder), request).id
 
     before = [id_of("one", docs, questions), id_of("one", docs)]
     assert id_of("one", docs, seed=1) not in before
@@ -73,22 +73,22 @@ def test_a_checkpoint_of_a_later_cycle_is_asked_what_the_earlier_ones_taught(
     folder = copy_of_base(project.checkpoint_folder(run))
     weights = weights_hash(folder)
     project.tracker.checkpoint(project.id, "midtrained", folder, parent=first.id, run=run, cycle=cycle, hash=weights)
-    job = prepare_repair(project, Request("repair", student="cycle:2/midtrained")).job
+    job = prepare_repair(project, Request("repair", student="cycle:2/midtrained"))
     assert (job.start, [number for number, _ in job.eval_plan.earlier_questions]) == (job.student, [1])
     assert job.eval_plan.questions == files[1]
     assert [past.cycle for past in Cycle(project, job).past_cycles()] == [1]
-    given = prepare_repair(project, Request("repair", student="cycle:2/midtrained", docs=docs)).job
+    given = prepare_repair(project, Request("repair", student="cycle:2/midtrained", docs=docs))
     assert given.eval_plan.passages is not None
     assert given.eval_plan.questions is None
     change_template(folder)
-    mended = prepare_repair(project, Request("repair", student="cycle:2/midtrained")).job
+    mended = prepare_repair(project, Request("repair", student="cycle:2/midtrained"))
     assert mended.student != mended.start == job.student
     assert mended.eval_plan == job.eval_plan
     files[1].unlink()
-    unguarded = prepare_repair(project, Request("check", student="cycle:2/midtrained"), trains=False).job
+    unguarded = prepare_repair(project, Request("check", student="cycle:2/midtrained"), trains=False)
     assert unguarded.eval_plan.questions is None
     assert f"{files[1]}, are gone" in caplog.text
-    outside = prepare_repair(project, Request("repair", student=str(copy_of_base(tmp_path / "mine")))).job
+    outside = prepare_repair(project, Request("repair", student=str(copy_of_base(tmp_path / "mine"))))
     assert (outside.start, outside.eval_plan.earlier_questions, outside.eval_plan.questions) == (None, (), None)
 
 
@@ -121,7 +121,7 @@ def test_a_template_that_is_replaced_is_named_whether_its_end_is_another_or_not(
         template.write_text(template.read_text().replace(part, ""))
     else:
         change_template(model)
-    job = prepare_repair(Project.open(tmp_path / "project"), Request("repair", student=str(model))).job
+    job = prepare_repair(Project.open(tmp_path / "project"), Request("repair", student=str(model)))
     assert job.fixed is not None
     assert sentence in job.fixed
 
