@@ -115,13 +115,13 @@ def choose_engine(setting: EngineName, parameters: int) -> EngineName:
 
     if processes() > 1:
         return "transformers"  # vLLM would use the training's process group as its own
-    return _automatic(parameters > SMALL_MODEL_PARAMETERS)
+    if parameters <= SMALL_MODEL_PARAMETERS:
+        return "transformers"  # vLLM takes longer to start than a small model takes to answer
+    return _automatic()
 
 
 @cache  # so that the choice is logged once
-def _automatic(large: bool) -> EngineName:
-    if not large:
-        return "transformers"  # vLLM takes longer to start than a small model takes to answer
+def _automatic() -> EngineName:
     if find_spec("vllm") is None:
         log.info("Engine: transformers; vLLM generates text several times as fast, but it is not installed")
         return "transformers"

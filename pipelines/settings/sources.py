@@ -58,10 +58,10 @@ def read_environment(environment: Mapping[str, str], settings: Iterable[str]) ->
         elif short not in OTHER_VARIABLES:
             similar = "".join(f"; did you mean RECOVER_{match}?" for match in get_close_matches(short, known, 1))
             log.warning(f"Ignored {variable}: there is no such setting{similar}")
-    return parse_assignments(assignments)
+    return parse_set_options(assignments)
 
 
-def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+def parse_set_options(assignments: Iterable[str]) -> dict[str, Any]:
     """`distill.steps=20`, as `--set` takes it, nested as recover.toml has it."""
     nested: dict[str, Any] = {}
     for assignment in assignments:
@@ -77,11 +77,6 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
                     f"The setting {assignment!r} lies inside another setting that has a value. Set one of them."
                 )
         table[last] = parse_value(value.strip())
-    return nested
-
-
-def parse_set_options(assignments: Iterable[str]) -> dict[str, Any]:
-    nested = parse_assignments(assignments)
     for name in PROJECT_SETTINGS.keys() & nested.keys():
         raise RecoverError(f"The setting {name} cannot be changed by --set. {PROJECT_SETTINGS[name]}.")
     return nested
