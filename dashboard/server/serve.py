@@ -72,7 +72,7 @@ def open_dashboard(
         server.config.timeout_graceful_shutdown = 1
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         server.should_exit = True
-        thread.join(10)
+        thread.join(3)
 
 
 def create_app(

@@ -166,7 +166,7 @@ def test_a_suite_is_stored_as_soon_as_it_is_measured(project: Project, monkeypat
     assert missing == ["behaviour"]
 
 
-PLAN = EvalPlan("behaviour", limit=40, secondary_limit=1)
+PLAN = EvalPlan("behaviour", limit=16, secondary_limit=1)
 REFUSALS = secondary_task_limit(PLAN.limit, PLAN.secondary_limit)
 
 
@@ -186,7 +186,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def rule(n: int) -> StopRule:
-    return StopRule(10, 40, lambda items: len(items) >= n)
+    return StopRule(4, 16, lambda items: len(items) >= n)
 
 
 def measure(project: Project, rule: StopRule | None) -> Result:
@@ -196,19 +196,19 @@ def measure(project: Project, rule: StopRule | None) -> Result:
 
 
 def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: list[int]) -> None:
-    first = measure(project, rule(20))
-    assert (len(first.items), first.settings["of"]) == (20, 40)
-    assert calls == [10, 10]
-    assert measure(project, rule(20)).items == measure(project, rule(10)).items == first.items
-    assert calls == [10, 10]
-    more = measure(project, rule(30))
-    assert more.items[:20] == first.items
-    assert calls == [10, 10, 10]
+    first = measure(project, rule(8))
+    assert (len(first.items), first.settings["of"]) == (8, 16)
+    assert calls == [4, 4]
+    assert measure(project, rule(8)).items == measure(project, rule(4)).items == first.items
+    assert calls == [4, 4]
+    more = measure(project, rule(12))
+    assert more.items[:8] == first.items
+    assert calls == [4, 4, 4]
     whole = measure(project, None)  # in their own order
-    assert len(whole.items) == 40
+    assert len(whole.items) == 16
     assert {item.key: item.passed for item in more.items}.items() <= whole.passed_by_key().items()
-    assert calls == [10, 10, 10, 40]
-    assert measure(project, rule(20)).items == whole.items  # all of them were asked
+    assert calls == [4, 4, 4, 16]
+    assert measure(project, rule(8)).items == whole.items  # all of them were asked
 
 
 def test_one_block_is_asked_where_the_other_suites_fail_anyway(project: Project, calls: list[int]) -> None:
@@ -219,40 +219,40 @@ def test_one_block_is_asked_where_the_other_suites_fail_anyway(project: Project,
         seen.append({result.suite for result in others})
         return True
 
-    rule = StopRule(10, 40, lambda items: False, fails_anyway)
+    rule = StopRule(4, 16, lambda items: False, fails_anyway)
     for _ in range(2):
         main = main_result(measure_checkpoint(project, project.clean, plan, None, rule=rule), "behaviour")
-        assert (len(main.items), main.settings["of"]) == (10, 40)
+        assert (len(main.items), main.settings["of"]) == (4, 16)
     assert seen == [{"retention"}] * 2
-    assert [n for n in calls if n in (10, 40)] == [10]
+    assert [n for n in calls if n in (4, 16)] == [4]
 
 
 def test_an_interruption_costs_at_most_one_block(project: Project, calls: list[int]) -> None:
     def interrupted(items: list[Item]) -> bool:
-        if len(items) == 20:
+        if len(items) == 8:
             raise KeyboardInterrupt
         return False
 
     with pytest.raises(KeyboardInterrupt):
-        measure(project, StopRule(10, 40, interrupted))
+        measure(project, StopRule(4, 16, interrupted))
     [progress] = (project.home / "cache").glob("blocks-*.jsonl")
-    assert len(progress.read_text().splitlines()) == 20
+    assert len(progress.read_text().splitlines()) == 8
     with progress.open("a") as file:
         file.write('{"key": "half a li')
-    resumed = measure(project, rule(30))
-    assert calls == [10, 10, 10]
+    resumed = measure(project, rule(12))
+    assert calls == [4, 4, 4]
     assert not progress.exists()
     again = Project.open(project.root.parent / "again", str(BASE))
-    uninterrupted = measure(again, rule(30))
+    uninterrupted = measure(again, rule(12))
     assert resumed.items == uninterrupted.items
     assert resumed.metrics == uninterrupted.metrics
 
 
 def test_all_blocks_are_the_whole_measurement(project: Project, calls: list[int]) -> None:
     in_blocks = measure(project, rule(1000))
-    assert calls == [10, 10, 10, 10]
+    assert calls == [4, 4, 4, 4]
     assert measure(project, None).items == in_blocks.items
-    assert calls == [10, 10, 10, 10]
+    assert calls == [4, 4, 4, 4]
 
 
 def test_the_weights_of_a_model_from_outside_are_hashed_once(
@@ -266,15 +266,15 @@ def test_the_weights_of_a_model_from_outside_are_hashed_once(
         return weights_hash(folder)
 
     monkeypatch.setattr("pipelines.project.project.weights_hash", counting)
-    assert measure_checkpoint(project, checkpoint, PLAN, None, rule=rule(20))
+    assert measure_checkpoint(project, checkpoint, PLAN, None, rule=rule(8))
     assert hashed == [model]
 
 
 def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -> None:
-    few = measure(project, rule(20))
+    few = measure(project, rule(8))
     whole = measure(project, None)
     [comparison] = compare_results([whole], [few])
-    assert comparison.pair.n == 20
+    assert comparison.pair.n == 8
     [comparable] = comparable_results(project, project.clean, [few])
     assert comparable.items == whole.items
     of_file = replace(few, data="before.jsonl", settings=few.settings | {"content": "ab"})
@@ -291,7 +291,7 @@ def test_answers_under_another_chat_template_are_not_continued(project: Project,
     checkpoint = project.resolve(str(model))
 
     def key() -> str:
-        return BlockMeasurement(project, checkpoint, project.weights_id(checkpoint), PLAN, {}, rule(20)).key(40)
+        return BlockMeasurement(project, checkpoint, project.weights_id(checkpoint), PLAN, {}, rule(8)).key(16)
 
     first = key()
     assert first == key()

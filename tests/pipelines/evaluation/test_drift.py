@@ -37,6 +37,7 @@ def drift_metrics(project: Project, checkpoint: Checkpoint, task: NewTask) -> di
     return {f"{r.task}/{name}": m.value for r in results for name, m in r.metrics.items()}
 
 
+@pytest.mark.slow
 def test_drift_is_measured_once_and_stored(
     project: Project, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_cycle_stays_rejected_while_a_later_attempt_of_it_is_judged(project: P
     assert not is_of_rejected_cycle(project, outside)
 
 
+@pytest.mark.slow
 def test_the_teachers_answers_are_sampled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.training.distill.ANSWER_BLOCK", 4)
     settings = set_options(*(f"distill.{assignment}" for assignment in OFF_POLICY))

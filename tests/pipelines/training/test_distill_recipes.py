@@ -93,6 +93,7 @@ def test_other_dials_run(tmp_path: Path, recipe: str, dials: tuple[str, ...], me
         assert metric(tmp_path, recorded(tmp_path, data), name), name
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_its_dials_and_the_record_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dials = {"on_policy_fraction": 0.5, "beta": 0.3, "epochs": 2}
     more = set_options(*(f"distill.{name}={value}" for name, value in dials.items()), "distill.max_steps=4")
@@ -115,6 +116,7 @@ def test_a_resumed_run_keeps_its_dials_and_the_record_has_them(tmp_path: Path, m
     assert shown == dict.fromkeys(DIALS) | RECIPES["opd"].dials | dials
 
 
+@pytest.mark.slow
 def test_a_teacher_reads_the_solutions(tmp_path: Path) -> None:
     completed = distill(tmp_path, "opsd", "--teacher-context", write(tmp_path / "f.jsonl", SOLVED))
     run = run_of(tmp_path, completed)

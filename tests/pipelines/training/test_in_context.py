@@ -36,6 +36,7 @@ def midtrain(folder: Path, *more: str, rows: list[dict[str, Any]] | None = None)
     return recover(*command, *set_options(*FEW), *more)
 
 
+@pytest.mark.slow
 def test_the_teacher_reads_the_passages_and_the_job_is_a_mid_training(tmp_path: Path) -> None:
     completed = midtrain(tmp_path, *set_options("distill.require_lift=false"), rows=ROWS)
     data = data_of(completed)
@@ -61,6 +62,7 @@ def test_without_a_lift_it_is_refused_with_the_figure(tmp_path: Path) -> None:
     assert "The context is not shown to help the teacher: right with the context" in error_of(refused)
 
 
+@pytest.mark.slow
 def test_a_lift_of_the_bases_own_questions_is_named_as_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = {"questions": [{**row, "source": ""} for row in ROWS], "counts": {"written": 9}}
     monkeypatch.setattr("pipelines.training.midtrain.write_passage_questions", lambda *_: written)
