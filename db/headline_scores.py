@@ -110,7 +110,7 @@ def _pooled(scores: Iterable[SuiteScore]) -> Iterator[SuiteScore]:
     pools: dict[object, list[SuiteScore]] = {}
     for index, score in enumerate(scores):
         key = score.pool or index
-        pools[key] = [*pools.pop(key, []), score]
+        pools[key] = [*pools.pop(key, []), score]  # popped first, so that it moves to the end
     for pool in pools.values():
         by_task = {score.score.task: score.score for score in pool}
         yield pool[-1]._replace(score=_pooled_score(list(by_task.values())))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from db.next_attempt import LIMIT, LIMITS, Attempt, NextAttempt, advise
 from db.tables import Checkpoint
@@ -40,13 +40,21 @@ from recovery.models.students import parameters_of
 from recovery.models.weight_files import same_weights
 from recovery.stop_contract import has_lost_ends
 
-MOVES = {  # in the order in which they are tried: the recipe, and how the move is called
-    "ends": ("offpolicy", "a few steps on the base's answers, for their ends"),
-    "interpolation": ("offpolicy", "interpolation towards the base"),
-    "answers": ("offpolicy-kl", "training on the base's answers and texts"),
-    "average": ("offpolicy", "training, averaged with the base"),
-    "average-less": ("offpolicy", "training, averaged with the base"),
-    "opd": ("opd", "on-policy distillation"),
+
+class Way(NamedTuple):
+    """How a move trains."""
+
+    recipe: str
+    words: str
+
+
+MOVES = {  # in the order in which they are tried
+    "ends": Way("offpolicy", "a few steps on the base's answers, for their ends"),
+    "interpolation": Way("offpolicy", "interpolation towards the base"),
+    "answers": Way("offpolicy-kl", "training on the base's answers and texts"),
+    "average": Way("offpolicy", "training, averaged with the base"),
+    "average-less": Way("offpolicy", "training, averaged with the base"),
+    "opd": Way("opd", "on-policy distillation"),
 }
 PACE_FOR_ENDS: dict[Size, Pace] = {
     "small": Pace(2e-3, 24, 32),
@@ -79,7 +87,7 @@ class Move:
     next_attempt: NextAttempt | None = None  # what would bring it nearer
 
     def label(self) -> str:
-        words = "as it is" if self.name == "none" else MOVES[self.name][1]
+        words = "as it is" if self.name == "none" else MOVES[self.name].words
         if self.name != "interpolation" and self.name not in AVERAGES:
             return words
         if self.share:
@@ -265,7 +273,7 @@ def _try(
 ) -> Move:
     """`known`: the new knowledge of the fine-tune, which every move is held to, also one that begins with another.
     `base_ending`: the probability of an end, half of which every move is held to."""
-    log.info(f"Move: {MOVES[name][1]}" + (f" by {AVERAGES[name]:g}" if name in AVERAGES else ""))
+    log.info(f"Move: {MOVES[name].words}" + (f" by {AVERAGES[name]:g}" if name in AVERAGES else ""))
     started_at = time.monotonic()
 
     @cache
@@ -314,7 +322,7 @@ def _advice(job: Job, outcome: Outcome, known: float | None) -> NextAttempt | No
 
 def _job_of(job: Job, name: str, share: float | None, can_probe: bool, parameters: int) -> Job:
     """The job of one move: its runs carry its name, so that each is found again."""
-    settings = change_recipe(job.settings, MOVES[name][0], parameters, job.given)
+    settings = change_recipe(job.settings, MOVES[name].recipe, parameters, job.given)
     given = job.settings.distill.warm_start if "distill.warm_start" in job.given else None
     distill: dict[str, Any] = {}
     overrides: dict[str, Any] = {"distill": distill}

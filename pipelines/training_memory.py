@@ -345,15 +345,17 @@ def fitting_changes(
     settings: Settings, changes: dict[str, Any], required: Callable[[Settings], float], available: float
 ) -> list[str]:
     """Such as "--set checkpointing=true (48 GB)": each change that is enough alone, else all together if they are."""
-    fitting = list[str]()
-    for change in [*({name: value} for name, value in changes.items()), changes]:
-        if change is changes and fitting:
-            break
-        took = required(settings.model_copy(update=change))
-        if took <= available:
-            flags = (f"--set {name}={as_text(value)}" for name, value in change.items())
-            fitting.append(f"{' '.join(flags)} ({gigabytes(took)})")
-    return fitting
+    each = [{name: value} for name, value in changes.items()]
+    for candidates in (each, [changes]):
+        fitting = list[str]()
+        for change in candidates:
+            took = required(settings.model_copy(update=change))
+            if took <= available:
+                flags = " ".join(f"--set {name}={as_text(value)}" for name, value in change.items())
+                fitting.append(f"{flags} ({gigabytes(took)})")
+        if fitting:
+            return fitting
+    return []
 
 
 def cheaper_settings(settings: Settings) -> dict[str, Any]:

@@ -73,8 +73,12 @@ class TeacherLogprobs:
 
     def likeliest(self, part: Part, count: int) -> tuple[Tensor, Tensor]:
         """Return the likeliest tokens [positions, count] and their log-probs, likeliest first."""
-        top = self.logprobs(part).topk(count)
-        return top.indices, top.values
+        return likeliest(self.logprobs(part), count)
+
+
+def likeliest(logprobs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    top = logprobs.topk(min(count, logprobs.shape[-1]))
+    return top.indices, top.values
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from recovery.divergences import reverse_kl
 from recovery.models.students import Student
 from recovery.samples import Batch, Sample
 from recovery.signals import Signal
-from recovery.teachers import Teacher
+from recovery.teachers import Teacher, likeliest
 
 MIN_ACTIVE_NORM = 0.01  # of a loss gradient on a token's logits: a probability moved by a percent
 PIECE = 8  # tokens: ordinary text repeats shorter pieces, such as a name or the start of a list's items
@@ -217,6 +217,6 @@ def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: 
         ours = torch.log_softmax(head.logits(hidden[part]), dim=-1)
         kls = reverse_kl(*distribution.compare(ours, part, student.stops)[:2]).tolist()
         texts = [decode([token]) for token in batch.target_tokens[part].tolist()]
-        top, theirs = ours.topk(choices), distribution.likeliest(part, choices)
-        reports += map(TokenReport, texts, kls, as_text(top.indices, top.values), as_text(*theirs))
+        choices_of = (as_text(*likeliest(ours, choices)), as_text(*distribution.likeliest(part, choices)))
+        reports += map(TokenReport, texts, kls, *choices_of)
     return reports

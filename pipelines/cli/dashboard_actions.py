@@ -17,9 +17,7 @@ from evals.suites import lab
 from evals.suites.instruction_following import Prompt, judge, parse_prompt
 from pipelines.gate import promotion
 from pipelines.gate.promotion import current_user
-from pipelines.model_loading import load_frozen
 from pipelines.project.project import Project
-from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
 
 MAX_MODELS = 4  # in memory; on a GPU, whose memory a training may need, only one
@@ -116,5 +114,8 @@ def _checkpoint(project: Project, id: int) -> Checkpoint:
 
 
 def _load(path: str) -> Subject:
+    from pipelines.model_loading import load_frozen  # imports transformers, which takes seconds
+    from recovery.engines.transformers import TransformersEngine
+
     student = load_frozen(path)
     return Subject(TransformersEngine(student), student.chat)

@@ -29,7 +29,7 @@ from recovery.engines.decoding import (
     uses_grouped_attention,
 )
 from recovery.errors import RecoverError
-from recovery.models.students import Student, has_full_attention_only, repeated
+from recovery.models.students import Student, has_full_attention_only, repeated_cache
 from recovery.progress import Update, track
 from recovery.samples import Batch, Sample, common_start, micro_batches
 
@@ -296,7 +296,7 @@ def logprobs_of_shared(
         _read(student, [contexts[0][:shared]], start)
     report, done = track("contexts scored", len(rows_of)), 0
     for batch in _context_batches(rows_of, [len(continuation) for continuation in continuations]):
-        cache = repeated(start, len(batch))
+        cache = repeated_cache(start, len(batch))
         last = _read(student, [list(context[shared:]) for context in batch], cache)[:, -1:]
         source = [k for k, context in enumerate(batch) for _ in rows_of[context]]
         rows = [i for context in batch for i in rows_of[context]]

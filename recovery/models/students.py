@@ -117,7 +117,7 @@ def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor |
     decoder(input_ids=tokens[:1, :shared], past_key_values=start, use_cache=True)
     if start.get_seq_length() != shared or not has_full_attention_only(start):
         return None
-    cache = repeated(start, len(tokens))
+    cache = repeated_cache(start, len(tokens))
     return decoder(input_ids=tokens[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
 
 
@@ -128,7 +128,7 @@ def has_full_attention_only(cache: Any) -> bool:
     return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def repeated(cache: Any, rows: int) -> Any:
+def repeated_cache(cache: Any, rows: int) -> Any:
     """Return a cache with the one row of another as each of its rows."""
     from transformers.cache_utils import DynamicCache
 

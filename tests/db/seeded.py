@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,7 +119,7 @@ def result(suite: str, value: float, rng: random.Random, n: int = 40) -> dict[st
     return result_of(suite, passed)
 
 
-def result_of(suite: str, passed: Sequence[bool]) -> dict[str, Any]:
+def result_of(suite: str, passed: list[bool]) -> dict[str, Any]:
     """An evaluation's result (docs/contracts.md); its metric is the share of passed items."""
     task, metric = TASKS[suite]
     kinds = {"behaviour": ["keywords:frequency", "punctuation:no_comma"]}.get(suite, [])

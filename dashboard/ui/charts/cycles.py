@@ -240,8 +240,8 @@ def _line(points: Sequence[_Point | None], color: str, mode: str, name: str, **l
 
 
 def _intervals(points: Sequence[_Point | None], color: str) -> dict[str, Any]:
-    levels = [point.level if point else None for point in points]
-    levels[:-MAX_INTERVALS] = [None] * (len(points) - MAX_INTERVALS)
+    first = len(points) - MAX_INTERVALS
+    levels = [point.level if point and index >= first else None for index, point in enumerate(points)]
     above = [level.high - level.value if level and level.high is not None else None for level in levels]
     below = [level.value - level.low if level and level.low is not None else None for level in levels]
     bars = dict(type="data", symmetric=False, array=above, arrayminus=below)

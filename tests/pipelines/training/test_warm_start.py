@@ -3,12 +3,16 @@ from typing import Any
 import pytest
 import torch
 
+from pipelines.job import Job
+from pipelines.project.project import Project
 from pipelines.settings.schema import Distill, Settings
 from pipelines.training.probes import EarlyStopping, ProbeResult
-from pipelines.training.warm_start import ENOUGH, NOTHING_LOST, WarmStart, WarmStartPlan, warm_start
+from pipelines.training.stage_context import Stage
+from pipelines.training.warm_start import ENOUGH, NOTHING_LOST, WarmStart, WarmStartPlan, warm_start, warm_start_plan
 from recovery.lab import BASE
 from recovery.models.interpolation import InterpolationError
 from recovery.models.students import Student, load_student
+from tests.pipelines.project.checkpoints import record_checkpoint
 
 
 def with_start(value: str | float) -> Settings:
@@ -78,6 +82,13 @@ def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_shar
     assert start(student, named, REJECTED, LOST) == (WarmStart(), 0.8)
     with pytest.raises(InterpolationError):
         start(student, named, KEPT, LOST)
+
+
+def test_by_default_weights_whose_mid_training_is_not_recorded_stay(project: Project, student: Student) -> None:
+    checkpoint = project.reader.checkpoint(record_checkpoint(project, None, 5))
+    assert checkpoint is not None
+    plan = warm_start_plan(Stage(project, Job("distill", Settings(), start=checkpoint.id)), student, checkpoint)
+    assert (plan.origin(), plan.share) == (project.base, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 
 from recovery.engines import Generation, Sampling
+from recovery.engines.served_model import LORA_RANKS
 from recovery.engines.transformers import TransformersEngine
 from recovery.engines.vllm import VllmEngine
 from recovery.errors import RecoverError
@@ -90,6 +92,12 @@ def test_log_probs_agree_before_and_after_updates(kind: str, rate: float, reques
     if student.adapter_base:
         engine.sync(WeightInterpolation(student, student.adapter_base).move_to(0.5))
         assert_engines_agree(student, engine)
+
+
+def test_the_ranks_of_adapters_are_those_of_the_installed_version(full: tuple[Student, VllmEngine]) -> None:
+    from vllm.config.lora import MaxLoRARanks
+
+    assert tuple(sorted(get_args(MaxLoRARanks))) == LORA_RANKS
 
 
 def test_an_adapter_that_vllm_ignores_is_refused(
