@@ -28,8 +28,7 @@ HEADLINES = {  # suite: (task, metric)
     "knowledge": ("closed_book", "match"),
 }
 POOLED = ("earlier", "retention")
-# Lower is better and it is not a share: a task that has it is never the headline of its suite.
-BITS = "bits_per_byte"
+LOWER_IS_BETTER = "lower_is_better"  # a setting of evaluations: their task is never the headline of its suite
 PROBE = "probe"  # the part of a suite's items that decides when a distillation ends
 _SETTINGS = type_coerce(Evaluation.settings, JSON)
 IS_NO_PROBE = func.coalesce(_SETTINGS["part"].as_string(), "") != PROBE
@@ -147,7 +146,7 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
 def _first_scores(session: Session, project: int) -> list[SuiteScore]:
     """The headline of each evaluation, oldest first.
 
-    Bits per byte and perplexities are no scores (`Result.is_share`), and no verdict is about the items of probes.
+    A metric of which less is better is no score (`Result.is_share`), and no verdict is about the items of probes.
     """
     is_headline = or_(*(and_(Evaluation.task == task, Score.metric == metric) for task, metric in HEADLINES.values()))
     order = (case((is_headline, 0), else_=1), Score.position, Score.metric)
@@ -172,8 +171,7 @@ def _first_scores(session: Session, project: int) -> list[SuiteScore]:
         .join(Evaluation, Evaluation.id == ranked.c.evaluation_id)
         .outerjoin(Run, Run.id == Evaluation.run_id)
         .outerjoin(Cycle, Cycle.id == Run.cycle_id)
-        .where(ranked.c.rank == 1, ~ranked.c.metric.contains("perplexity"), IS_NO_PROBE)
-        .where(Evaluation.id.not_in(select(Score.evaluation_id).where(Score.metric == BITS)))
+        .where(ranked.c.rank == 1, _SETTINGS[LOWER_IS_BETTER].as_string().is_(None), IS_NO_PROBE)
         .order_by(Evaluation.id)
     )
     return [

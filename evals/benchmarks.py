@@ -23,7 +23,6 @@ class Benchmark(NamedTuple):
     folder: str
     splits: str  # the questions, and what examples are taken from
     fields: str  # that every row must have; one of those with a | between them
-    metric: str = ""  # in place of the task's own
 
 
 BENCHMARKS = {
@@ -36,8 +35,7 @@ BENCHMARKS = {
     "piqa": Benchmark("piqa", "piqa", "validation", "goal sol1 sol2 label"),
     "winogrande": Benchmark("winogrande", "winogrande", "validation", "sentence option1 option2 answer"),
     "boolq": Benchmark("boolq", "boolq", "validation", "passage question label"),
-    # Its first metric is a perplexity, by which no item passes or fails.
-    "lambada": Benchmark("lambada_openai", "lambada_openai", "test", "text", metric="acc"),
+    "lambada": Benchmark("lambada_openai", "lambada_openai", "test", "text"),
 }
 
 
@@ -60,11 +58,9 @@ def local_data_hash(tasks: list[str]) -> str:
 def task_config(task: str) -> dict[str, Any] | None:
     """A benchmark's task as lm-eval loads it: a group of tasks with other settings. None if none are to change."""
     benchmark, folder = _benchmark_of(task), local_folder(task)
-    if benchmark is None or not (folder or benchmark.metric):
+    if benchmark is None or folder is None:
         return None
-    tasks = _local_tasks(task, _read(folder, benchmark)) if folder else [{"task": task}]
-    metrics = {"metric_list": [{"metric": benchmark.metric}]} if benchmark.metric else {}
-    return {"group": f"{task}_benchmark", "task": [config | metrics for config in tasks]}
+    return {"group": f"{task}_benchmark", "task": _local_tasks(task, _read(folder, benchmark))}
 
 
 def _benchmark_of(task: str) -> Benchmark | None:

@@ -34,7 +34,7 @@ from lm_eval.utils import get_rolling_token_windows, handle_non_serializable, ha
 
 from evals.benchmarks import DATA, local_folder, task_config
 from evals.downloads import is_hub_offline, is_hub_reachable, run_with_timeout
-from evals.results import Item, Metric, Result, Tokens
+from evals.results import LOWER_IS_BETTER, Item, Metric, Result, Tokens
 from evals.splits import Split, select_items
 from evals.subject import Subject, with_cost_meter
 from recovery.engines import Sampling
@@ -72,10 +72,13 @@ def run_task(
     task_cost = seconds / count, Tokens(tokens.read // count, tokens.written // count)
     settings = {"limit": limit, "part": split, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
     data = "local" if local_folder(task) else "lm-eval"
-    return [
-        Result(name, suite, data, _metrics(report["results"][name], samples), _items(samples), settings, *task_cost)
-        for name, samples in report["samples"].items()
-    ]
+    results = []
+    for name, samples in report["samples"].items():
+        lower = {metric for metric, higher in report["higher_is_better"][name].items() if higher is False}
+        metrics = _scores_first(_metrics(report["results"][name], samples), lower)
+        direction = {LOWER_IS_BETTER: True} if next(map(_plain_name, metrics)) in lower else {}
+        results.append(Result(name, suite, data, metrics, _items(samples, lower), settings | direction, *task_cost))
+    return results
 
 
 def _ignores_greedy(task: Any) -> bool:
@@ -92,6 +95,16 @@ def _document_key(document: Any) -> str:
     """Hash a document the way lm-eval does."""
     text = json.dumps(document, indent=2, default=handle_non_serializable, ensure_ascii=False)
     return str(hash_string(text))[:KEY_LENGTH]
+
+
+def _scores_first(by_metric: dict[str, Any], lower: set[str]) -> dict[str, Any]:
+    """By metric, those of which less is better at the end: the first metric is the headline."""
+    return dict(sorted(by_metric.items(), key=lambda named: _plain_name(named[0]) in lower))
+
+
+def _plain_name(metric: str) -> str:
+    """The name of a metric without that of its filter."""
+    return metric.partition(",")[0]
 
 
 def _metrics(reported: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Metric]:
@@ -118,23 +131,25 @@ def _metric(value: float, values: list[Any]) -> Metric:
     return Metric(value, len(values), math.nan, (math.nan, math.nan))
 
 
-def _items(samples: list[dict[str, Any]]) -> list[Item]:
+def _items(samples: list[dict[str, Any]], lower: set[str]) -> list[Item]:
     """One item per document, with the scores of all filters in its verdicts."""
     by_document: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for sample in samples:
         by_document[sample["doc_id"]].append(sample)
-    return [_item(group) for group in by_document.values()]
+    return [_item(group, lower) for group in by_document.values()]
 
 
-def _item(samples: list[dict[str, Any]]) -> Item:
+def _item(samples: list[dict[str, Any]], lower: set[str]) -> Item:
     first = samples[0]
     verdicts = {
         metric if len(samples) == 1 else f"{metric},{sample['filter']}": _to_plain(sample[metric])
         for sample in samples
         for metric in sample["metrics"]
     }
-    passed = next(iter(verdicts.values()))
-    return Item(first["doc_hash"][:KEY_LENGTH], first["arguments"][0][0], _reply(first), passed in (1, True), verdicts)
+    verdicts = _scores_first(verdicts, lower)
+    metric, value = next(iter(verdicts.items()))
+    passed = value in (1, True) and _plain_name(metric) not in lower
+    return Item(first["doc_hash"][:KEY_LENGTH], first["arguments"][0][0], _reply(first), passed, verdicts)
 
 
 def _to_plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ HEADLINES = {
 # And of these the share of all items that passed, over all tasks whose items pass or fail:
 POOLED = ("earlier", "retention")
 MEASURES = (*HEADLINES, *POOLED)
+LOWER_IS_BETTER = "lower_is_better"  # among the settings of a result whose headline is an error or a perplexity
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Result:
     @property
     def is_share(self) -> bool:
         """Whether the headline is a share or another grade: more is better, unlike of bits per byte or perplexity."""
-        return "bits_per_byte" not in self.metrics and "perplexity" not in self.headline_name
+        return not self.settings.get(LOWER_IS_BETTER)
 
     @property
     def is_pass_rate(self) -> bool:
@@ -131,7 +132,7 @@ class Result:
 
         With a graded metric (F1, BLEU, bits) hardly any item passes, and a paired test would see no losses."""
         pass_rate = sum(item.passed for item in self.items) / max(len(self.items), 1)
-        return math.isclose(pass_rate, self.headline.value, rel_tol=0.0, abs_tol=1e-9)
+        return self.is_share and math.isclose(pass_rate, self.headline.value, rel_tol=0.0, abs_tol=1e-9)
 
     @property
     def cost(self) -> dict[str, Any] | None:

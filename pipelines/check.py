@@ -146,10 +146,9 @@ def forgotten_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Chan
 def learned_rows(base: Sequence[Result], model: Sequence[Result]) -> list[Change]:
     """New knowledge, by each task that measures it."""
     rows = []
-    for before, after in paired_results(base, model, "knowledge"):
-        if before.is_share:
-            name = f"{MEASURES['knowledge']} ({LEARNED_BY.get(after.task, after.task)})"
-            rows.append(_of_results(before, after, name))
+    for before, after in _shares(base, model, "knowledge"):
+        name = f"{MEASURES['knowledge']} ({LEARNED_BY.get(after.task, after.task)})"
+        rows.append(_of_results(before, after, name))
     return rows
 
 
@@ -164,6 +163,11 @@ def change_table(rows: Sequence[Change]) -> list[str]:
     return lines
 
 
+def _shares(base: Sequence[Result], model: Sequence[Result], suite: str) -> list[tuple[Result, Result]]:
+    """The results of a suite that both have, but for those of which less is better."""
+    return [pair for pair in paired_results(base, model, suite) if pair[0].is_share]
+
+
 def _behaviour(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Change]:
     before, after = main_result(base, "behaviour"), main_result(model, "behaviour")
     if before is None or after is None:
@@ -172,13 +176,13 @@ def _behaviour(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Chan
     passes = before.passed_by_key(), after.passed_by_key()
     yield Change.of_passes(*passes, level, name=MEASURES["behaviour"], suite="behaviour")
     yield from _by_kind(before, after, level)
-    for other, now in paired_results(base, model, "behaviour"):
+    for other, now in _shares(base, model, "behaviour"):
         if other is not before:
             yield _of_results(other, now, _words(other.task))
 
 
 def _retention(base: Sequence[Result], model: Sequence[Result]) -> Iterator[Change]:
-    pairs = paired_results(base, model, "retention")
+    pairs = _shares(base, model, "retention")
     judged = [(before, after) for before, after in pairs if before.is_pass_rate and after.is_pass_rate]
     if judged:
         base_passes, passes = (pooled_passes(side) for side in zip(*judged, strict=True))

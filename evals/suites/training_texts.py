@@ -19,7 +19,7 @@ from typing import Any
 import regex  # type: ignore[import-untyped]
 
 from evals.jsonl import read_rows, text_field
-from evals.results import Item, Metric, Result, item_key
+from evals.results import LOWER_IS_BETTER, Item, Metric, Result, item_key
 from evals.subject import Subject, encode_pair, sum_logprobs, with_cost_meter
 from recovery.engines import Sampling
 from recovery.errors import RecoverError
@@ -74,7 +74,8 @@ def measure_bits_per_byte(subject: Subject, passages: Sequence[str], *, data: st
         for passage, b, size in zip(passages, bits, sizes, strict=True)
     ]
     metrics = {"bits_per_byte": Metric.from_ratio(bits, [float(size) for size in sizes])}
-    return Result("passages", "knowledge", data, metrics, items, {"window": WINDOW}, *cost())
+    settings = {"window": WINDOW, LOWER_IS_BETTER: True}
+    return Result("passages", "knowledge", data, metrics, items, settings, *cost())
 
 
 def measure_cloze(subject: Subject, passages: Sequence[str], *, data: str) -> Result:

@@ -115,8 +115,7 @@ def summary_lines(results: Iterable[Result]) -> list[str]:
 
 def knowledge_result(results: Iterable[Result]) -> Result | None:
     """The knowledge result that the gate judges: a share of right answers; None if only bits per byte were measured."""
-    main = main_result(results, "knowledge")
-    return main if main is not None and main.is_share else None
+    return main_result([result for result in results if result.is_share], "knowledge")
 
 
 def earlier_results(results: Iterable[Result]) -> dict[int, Result]:

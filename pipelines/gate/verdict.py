@@ -257,9 +257,12 @@ def require_pass_fail(behaviour: Result | None) -> None:
     """Raise RecoverError for graded items: they hardly ever pass, so none would count as lost and any model would be
     promoted."""
     if behaviour is not None and not behaviour.is_pass_rate:
+        problem = f"The items of {behaviour.task} are graded instead of passed or failed"
+        if not behaviour.is_share:
+            problem = f"{behaviour.task} measures {behaviour.headline_name}, which is better the lower it is"
         raise RecoverError(
-            f"The items of {behaviour.task} are graded instead of passed or failed, so the gate cannot judge by them. "
-            "Name a task whose items pass or fail under suites in recover.json."
+            f"{problem}, so the gate cannot judge by this task. "
+            "Name one whose items pass or fail under suites in recover.json."
         )
 
 

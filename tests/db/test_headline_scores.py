@@ -2,18 +2,21 @@ from typing import Any
 
 import pytest
 
-from db.headline_scores import BITS
 from db.queries import Reader
 from db.tables import Headline
 from db.tracker import Tracker
 from evals.stats.paired_comparison import wilson
+
+BITS = "bits_per_byte"
 
 
 def _record(
     tracker: Tracker, checkpoint: int, run: int | None, task: str, metric: str, value: float, **more: Any
 ) -> None:
     result = {"task": task, "suite": "knowledge", "data": "passages", "seconds": 1.0}
-    tracker.evaluation(checkpoint, run, result | {"metrics": {metric: {"value": value, "n": 100}}} | more)
+    settings = {"lower_is_better": True} if metric == BITS else {}
+    metrics = {metric: {"value": value, "n": 100}}
+    tracker.evaluation(checkpoint, run, result | {"settings": settings, "metrics": metrics} | more)
 
 
 def test_bits_per_byte_are_never_the_headline_of_knowledge(
@@ -30,14 +33,15 @@ def test_bits_per_byte_are_never_the_headline_of_knowledge(
 
 
 @pytest.mark.parametrize("suite", ["knowledge", "retention"])
-@pytest.mark.parametrize("metrics", [("word_perplexity", BITS), ("perplexity", "acc"), ("loglikelihood", BITS)])
-def test_a_task_of_perplexity_or_bits_has_no_score(
+@pytest.mark.parametrize("metrics", [("word_perplexity", BITS), ("brier_score",), ("toxicity", "score")])
+def test_a_task_of_which_less_is_better_has_no_score(
     reader: Reader, tracker: Tracker, project: int, base: int, suite: str, metrics: tuple[str, ...]
 ) -> None:
     """As `evals.results.headlines`, which the commands print."""
-    values = {name: {"value": 23.5, "n": 100} for name in metrics}
+    values = {name: {"value": 0.5, "n": 100} for name in metrics}
     run = tracker.start_run(project, "eval")
-    _record(tracker, base, run, "wikitext", "", 0, suite=suite, metrics=values)
+    lower = {"lower_is_better": True}
+    _record(tracker, base, run, "wikitext", "", 0, suite=suite, metrics=values, settings=lower)
     assert reader.stages(project)[0].scores == {}
     _record(tracker, base, run, "cloze", "recall", 0.25, suite=suite)
     assert reader.stages(project)[0].scores[suite].task == "cloze"

@@ -78,7 +78,8 @@ def test_headlines_prefer_the_headline_task_and_are_none_if_not_measured() -> No
     values = {"behaviour": 0.0, "knowledge": None, "earlier": None, "retention": None}
     assert headlines([own, ifeval]) == values
     assert headlines([own])["behaviour"] == 1.0
-    bits = Result("passages", "knowledge", "d", {"bits_per_byte": Metric.from_values([1.5])}, [], {}, 0.0)
+    lower = {"lower_is_better": True}
+    bits = Result("passages", "knowledge", "d", {"bits_per_byte": Metric.from_values([1.5])}, [], lower, 0.0)
     assert headlines([bits])["knowledge"] is None
 
 

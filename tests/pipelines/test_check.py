@@ -46,6 +46,17 @@ def test_several_tasks_are_pooled_and_listed() -> None:
     ]  # fmt: skip
 
 
+def test_a_perplexity_is_neither_forgotten_nor_learned() -> None:
+    for suite in ("behaviour", "knowledge", "retention"):
+        base, model = (
+            replace(graded([value] * 3, "wikitext", suite, "word_perplexity"), settings={"lower_is_better": True})
+            for value in (18.0, 54.0)
+        )
+        first = result([True] * 3, suite=suite)
+        for rows in (forgotten_rows([first, base], [first, model]), learned_rows([first, base], [first, model])):
+            assert "wikitext" not in [row.task for row in rows]
+
+
 def test_likelihoods_are_compared_item_by_item() -> None:
     answers = ([0.1, 0.2, 0.3], [0.4, 0.5, 0.6])
     before, after = (graded(values, "answers", "knowledge", "likelihood") for values in answers)

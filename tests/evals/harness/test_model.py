@@ -12,6 +12,7 @@ from lm_eval.api.instance import Instance
 
 from evals import harness
 from evals.harness import HarnessModel, run_task
+from evals.results import headlines
 from evals.subject import Subject, with_cost_meter
 from recovery.engines import Sampling
 from recovery.engines.http import HttpEngine
@@ -93,6 +94,28 @@ def test_multiple_choice_takes_the_likeliest_choice(rows: str) -> None:
     assert result.metrics["acc"].value == pytest.approx(2 / 3)
     assert [item.answer.strip() for item in result.items] == ["4", "6", "9"]
     assert result.metrics["acc"].ci95[0] > 0
+
+
+def test_the_headline_is_the_first_metric_of_which_more_is_better(rows: str) -> None:
+    file = task(rows, output_type="loglikelihood", metric_list=[{"metric": "perplexity"}, {"metric": "acc"}])
+    [result] = run_task(fake_subject({"2+2?": "4", "3+3?": "6", "4+4?": "9"}), file, suite="retention")
+    assert list(result.metrics) == ["acc", "perplexity"]
+    assert [item.passed for item in result.items] == [True, True, False]
+    assert result.is_pass_rate
+
+
+def test_a_task_of_which_less_is_better_is_no_score_and_no_item_of_it_passes(rows: str) -> None:
+    file = task(
+        rows,
+        output_type="generate_until",
+        metric_list=[{"metric": "exact_match", "aggregation": "mean", "higher_is_better": False}],
+    )
+    [result] = run_task(fake_subject({"2+2?": "4", "3+3?": "6", "4+4?": "9"}), file, suite="behaviour")
+    assert result.headline.value == pytest.approx(2 / 3)
+    assert not result.is_share
+    assert not result.is_pass_rate
+    assert not any(item.passed for item in result.items)
+    assert headlines([result])["behaviour"] is None
 
 
 def test_a_limit_applies_and_no_output_or_random_state_leaks(rows: str, capsys: pytest.CaptureFixture[str]) -> None:

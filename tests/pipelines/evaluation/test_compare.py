@@ -103,7 +103,10 @@ def test_the_clean_score_is_on_the_items_of_the_others() -> None:
 
 
 def test_a_perplexity_is_no_share_that_could_be_forgotten() -> None:
-    clean, worse = (graded([value] * 3, "wikitext", "retention", "word_perplexity") for value in (18.0, 54.0))
+    clean, worse = (
+        replace(graded([value] * 3, "wikitext", "retention", "word_perplexity"), settings={"lower_is_better": True})
+        for value in (18.0, 54.0)
+    )
     assert headlines([worse])["retention"] is None
     (comparison,) = compare_results([worse], [worse], [clean])
     assert comparison.forgetting is None

@@ -9,7 +9,7 @@ from db.verdict_lines import measure_lines
 from evals.results import Result
 from evals.suites.suite_measurement import of_file
 from pipelines.cycle import Answer, Cycle
-from pipelines.evaluation.checkpoint_measurement import store_results
+from pipelines.evaluation.checkpoint_measurement import knowledge_result, store_results
 from pipelines.evaluation.printed_tables import verdict_table
 from pipelines.gate.verdict import (
     OtherResults,
@@ -237,7 +237,7 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
     clean, ruined = graded([0.8] * 300), graded([0.0] * 300)
     with pytest.raises(RecoverError, match="The items of squad are graded"):
         judge(Gate(), clean, ruined)
-    with pytest.raises(RecoverError, match="Name a task whose items pass or fail"):
+    with pytest.raises(RecoverError, match="Name one whose items pass or fail"):
         require_pass_fail(clean)
     with pytest.raises(RecoverError, match="are graded"):
         judge(Gate(), result([True] * 300), graded([0.9] * 300))
@@ -245,6 +245,25 @@ def test_a_graded_task_is_rejected_for_behaviour() -> None:
     same = result([True] * 200)
     knowledge = graded([0.9] * 300, suite="knowledge")
     assert judge(Gate(), same, same, OtherResults(knowledge, 0.9)).passed, "knowledge may be graded"
+
+
+def test_a_task_of_which_less_is_better_is_rejected_for_behaviour() -> None:
+    """A worse model has more of it: each error would count as a pass."""
+    toxic = replace(result([True] * 300, "toxicity"), settings={"lower_is_better": True})
+    with pytest.raises(RecoverError, match="toxicity measures match, which is better the lower it is, so the gate"):
+        judge(Gate(), toxic, toxic)
+
+
+def test_a_task_of_which_less_is_better_is_left_out_of_what_was_known_and_of_knowledge() -> None:
+    toxic = replace(result([True] * 300, "toxicity"), settings={"lower_is_better": True})
+    known = result([True] * 300, "general", "retention")
+    tasks = [replace(toxic, suite="retention"), known]
+    retained = judge_retention(Gate(), tasks, tasks)
+    assert retained is not None
+    assert (retained.n, retained.graded) == (300, ("toxicity",))
+    right = replace(known, suite="knowledge")
+    assert knowledge_result([replace(toxic, suite="knowledge")]) is None
+    assert knowledge_result([replace(toxic, suite="knowledge"), right]) is right
 
 
 @pytest.mark.parametrize(("task", "data"), [("ifeval", "lab-natural"), ("house", "test")])
