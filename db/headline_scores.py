@@ -84,7 +84,7 @@ def stage(
     def order(measured: SuiteScore) -> tuple[Any, ...]:
         rank, own, other = precedence(measured.cycle, cycle), measured.score, used.get(measured.suite)
         same_data = other and (own.task, own.data, own.content) == (other.task, other.data, other.content)
-        return rank > 1, bool(same_data), bool(same_data and other and own.n == other.n), rank
+        return rank > 1, bool(same_data), bool(other and own.items == other.items), rank
 
     ordered = sorted(scores.get(checkpoint.id, []), key=order)
     return Stage(checkpoint, {measured.suite: measured.score for measured in ordered if measured.suite in MEASURES})
@@ -124,7 +124,8 @@ def _pooled_score(scores: list[Headline]) -> Headline:
     share = sum((score.value or 0.0) * score.n for score in passes) / n
     low, high = _wilson(share, n)
     tasks = ", ".join(score.task for score in passes)
-    return replace(passes[0], value=share, n=n, low=low, high=high, task=tasks)
+    items = tuple(score.items for score in sorted(passes, key=lambda score: score.task))
+    return replace(passes[0], value=share, n=n, low=low, high=high, task=tasks, items=items)
 
 
 def _is_pass_rate(score: Headline) -> bool:
@@ -166,6 +167,8 @@ def _first_scores(session: Session, project: int) -> list[SuiteScore]:
             Evaluation.task,
             Evaluation.data,
             _SETTINGS["content"].as_string().label("content"),
+            _SETTINGS["part"].as_string().label("part"),
+            _SETTINGS["of"].as_integer().label("prompts"),
             Cycle.number,
         )
         .join(Evaluation, Evaluation.id == ranked.c.evaluation_id)
@@ -176,7 +179,8 @@ def _first_scores(session: Session, project: int) -> list[SuiteScore]:
     )
     return [
         SuiteScore(row.checkpoint_id, row.run_id, row.number, row.suite, Headline(
-            row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data, row.content
+            row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data, row.content,
+            (row.task, row.content or row.data, row.part, row.n, row.prompts or row.n),
         ))
         for row in rows
     ]  # fmt: skip

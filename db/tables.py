@@ -257,6 +257,7 @@ class Headline:
     evaluation: int  # of several that are pooled, the first
     data: str
     content: str | None  # as of the evaluation
+    items: tuple[Any, ...]  # of each task: where all of it agrees, the scores are of the same items
 
     @property
     def is_of_one_task(self) -> bool:

@@ -131,6 +131,6 @@ def _score_cell(trail: Trail, axis: str) -> Cell:
         return Cell(nothing(), "number", "")
     ends = [mark.level(axis) for mark in (trail.start, trail.recovered or trail.damaged) if mark]
     known = [level for level in ends if level]
-    same_items = len(known) == 2 and known[0].n == known[1].n  # others cannot be subtracted
+    same_items = len(known) == 2 and known[0].items == known[1].items  # others cannot be subtracted
     difference = change(*(level.value for level in known)) if same_items else ""
     return Cell(_html.score_steps(values, difference), "number", " ".join(values))

@@ -147,8 +147,9 @@ def _levels(scores: Mapping[str, Headline | None] | Mapping[str, Score]) -> dict
 def level_of(score: Headline | Score | None) -> Level | None:
     if score is None or score.value is None:
         return None
-    evaluation = score.evaluation if isinstance(score, Headline) else score.evaluation_id
-    return Level(score.value, score.low, score.high, score.n, evaluation)
+    if isinstance(score, Headline):
+        return Level(score.value, score.low, score.high, score.n, score.evaluation, score.items)
+    return Level(score.value, score.low, score.high, score.n, score.evaluation_id)
 
 
 def task_name(task: Task) -> str:

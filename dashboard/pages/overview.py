@@ -188,7 +188,7 @@ def retained_tile(reader: Reader, trail: Trail, cycle: Cycle) -> tuple[str, str]
     if clean.is_of_one_task:
         shared = on_shared_items(reader, [summaries.level_of(clean), last])
     else:
-        shared = Shared([clean.value, last.value], [], None) if clean.n == last.n else None
+        shared = Shared([clean.value, last.value], [], None) if clean.items == last.items else None
     if shared is None:
         return "–", "not measured on the same items"
     before, after = shared.values

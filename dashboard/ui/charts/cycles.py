@@ -51,6 +51,7 @@ class Level:
     high: float | None = None
     n: int = field(default=0, compare=False)  # items
     evaluation: int | None = field(default=None, compare=False)
+    items: tuple[Any, ...] = field(default=(), compare=False)  # as of `Headline`
 
     def __str__(self) -> str:
         interval = "" if self.low is None or self.high is None else f" (95 %: {self.low:.3f} to {self.high:.3f})"

@@ -107,6 +107,31 @@ def test_the_table_of_cycles_subtracts_scores_of_the_same_items_alone(tracker, w
     assert not re.search(r"[+−]\d\.\d{3}", text(cycle_list, written))
 
 
+@pytest.mark.parametrize(
+    ("settings", "are_the_same"),
+    [({}, True), ({"of": 500}, True), ({"content": "ab"}, False), ({"part": "final"}, False), ({"of": 900}, False)],
+)
+def test_scores_of_as_many_other_items_are_not_subtracted(tracker, written, settings, are_the_same):
+    """Of another file of equal size, of another part of the items, or of blocks of more prompts."""
+    for suite in ("behaviour", "retention"):
+        stages(tracker, suite, CLEAN, CLEAN, CLEAN)
+        recovered = written.stages(1)[-1].checkpoint
+        evaluation = measured(suite, [not passed for passed in CLEAN]) | {"settings": settings}
+        tracker.evaluation(recovered.id, recovered.run_id, evaluation)
+    shown = re.findall(r"[+−]\d\.\d{3}", text(cycle_list, written))
+    assert len(shown) == (2 if are_the_same else 0)
+
+
+@pytest.mark.parametrize("content", ["ab", "cd"])
+def test_of_several_tasks_what_is_kept_is_of_the_same_files(tracker, written, content):
+    stages(tracker, "retention", CLEAN, CLEAN, CLEAN)
+    runs = reversed(written.runs(1))
+    for stage, run, file in zip(written.stages(1), runs, ("ab", "ab", content), strict=True):
+        evaluation = measured("retention", CLEAN) | {"task": "house", "settings": {"content": file}}
+        tracker.evaluation(stage.checkpoint.id, run.id, evaluation)
+    assert retained(written)[0] == ("100 %" if content == "ab" else "–")
+
+
 def test_stages_without_a_common_item_are_not_compared(tracker, written):
     stages(tracker, "behaviour", CLEAN, CLEAN[:50], CLEAN[:25], values=(0.9, 0.1, 0.5))
     assert tile(written) == ("–", "not measured on the same items")
