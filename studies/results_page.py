@@ -58,6 +58,8 @@ def _section(study: Study, results: dict[str, Any]) -> Iterator[str]:
     by_arm = {name: [entry for entry in results["arms"] if entry["arm"] == name] for name in study.arms}
     for name in sorted(by_arm, key=lambda name: -_sum_of_scores(by_arm[name])):
         yield _arm(name, by_arm[name])
+    stopped = [line for name in study.arms for entry in by_arm[name] for line in _stopped(entry)]
+    yield from ["", *stopped] if stopped else []
 
 
 def _study(folder: Path, entry: Entry) -> Study:
@@ -75,6 +77,13 @@ def _arm(name: str, entries: list[Entry]) -> str:
         sum(entry[key] for entry in entries) / len(entries) for key in ("steps", "pflops", "seconds")
     )
     return f"| {name} | {' | '.join(scores)} | {steps:.0f} | {pflops:.3f} | {seconds:.0f} |"
+
+
+def _stopped(entry: Entry) -> Iterator[str]:
+    """Why the trainings of an arm ended before their last step."""
+    for stage in entry["stages"]:
+        if why := stage.get("stopped"):
+            yield fill(f"- {entry['arm']}, seed {entry['seed']}: {why}", WIDTH, subsequent_indent="  ")
 
 
 def _sum_of_scores(entries: list[Entry]) -> float:

@@ -221,7 +221,7 @@ class SeedProject:
             "scores": scores[-1],
             "n": stages[-1]["n"],
             "values": stages[-1]["values"] | {"pflops": pflops, "slope": _slope(scores)},
-            "stages": [{key: stage[key] for key in ("scores", "outcomes")} for stage in stages],
+            "stages": [{key: stage[key] for key in ("scores", "outcomes", "stopped")} for stage in stages],
         }
         return self.files.add(new_entry(self.study, self.seed, name, self._settings(name, arm), measured))
 
@@ -284,6 +284,7 @@ class SeedProject:
             "n": {measure: metric.n for measure in headlines(results) if (metric := headline(results, measure))},
             "values": self._drift(project, checkpoint, request) if self.study.measures_drift else {},
             "outcomes": outcomes(results),
+            "stopped": next((run.stopped for run in runs if run.stopped), None),
         }
 
     def _train(self, name: str, arm: Arm, cycle: int) -> Checkpoint:

@@ -36,6 +36,11 @@ def test_every_claim_stands_with_its_verdict_and_what_decided_it(tmp_path: Path)
     assert "| opd | 0.500 | 0.900 |  | 0.800 | 8 | 0.100 | 3 |" in text
     assert results_page.NONE not in text
     assert "old" not in text
+    assert "- opd" not in text, "every training took all its steps"
+    stopped = dict(ENTRIES[-1]["stages"][0], stopped="it collapsed: the KL rose | went back to step 10")
+    files.add(ENTRIES[-1] | {"stages": [stopped]})
+    line = f"\n\n- {ENTRIES[-1]['arm']}, seed {ENTRIES[-1]['seed']}: it collapsed: the KL rose | went back to step 10\n"
+    assert line in results_page.with_results(PAGE, tmp_path)
     assert text.endswith("The end\n")
 
 

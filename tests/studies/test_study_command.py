@@ -105,6 +105,7 @@ def test_a_study_runs_its_arms_gives_verdicts_and_goes_on(folder: Path, monkeypa
         assert entry["pflops"] > 0
         assert None not in (entry["scores"][measure] for measure in ("behaviour", "knowledge", "retention"))
     assert data["arms"]["clean"][0]["pflops"] == 0
+    assert [stage["stopped"] for entries in data["arms"].values() for stage in entries[0]["stages"]] == [None] * 5
     assert [claim["verdict"] for claim in data["claims"]] == ["no verdict"] * 2, "which takes three seeds"
     assert all(Path(written).is_file() for written in data["files"])
     row = project.reader.study(begun.id)

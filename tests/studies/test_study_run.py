@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.pages.studies import claim_table
+from db.tables import RunInputs
 from db.tables import Study as StudyRow
 from evals.contamination import remove_contaminated
 from evals.suites.lab import instruction_prompts
@@ -17,6 +18,7 @@ from pipelines.project.project import Project
 from pipelines.project.running import AlreadyRunning, project_lock
 from pipelines.synthetic.prompts import parse_prompt
 from recovery.errors import RecoverError
+from studies import study_run
 from studies.declaration import Study, load_study, read_declaration, shipped
 from studies.study_run import StudyRun, arm_file, documents
 from tests.studies.declarations import about, study
@@ -46,6 +48,17 @@ def test_the_declaration_is_in_the_record_before_any_arm(simulate: Callable[...,
     assert (stored.hash, stored.results) == (study().hash, None)
     assert stored.declaration["claims"][0]["text"] == "It restores"
     assert simulate(PLANTED).id == stored.id
+
+
+def test_an_entry_says_why_the_training_of_an_arm_ended_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed_project = StudyRun(study(), Project.open(tmp_path)).seed(1)
+    project, arm = seed_project.project, seed_project.study.arms["opd"]
+    monkeypatch.setattr(study_run.SeedProject, "_train", lambda self, *_: project.clean)
+    monkeypatch.setattr(study_run, "measure_checkpoint", lambda *_, **options: [])
+    run = project.tracker.start_run(project.id, "distill", inputs=RunInputs(job="opd-1", stage="recovered"))
+    project.tracker.stopped_early(run, "it collapsed: the KL rose")
+    [stage] = seed_project.run("opd", arm)["stages"]
+    assert stage["stopped"] == "it collapsed: the KL rose"
 
 
 def test_a_seed_that_another_process_works_on_is_left_to_it(
