@@ -37,6 +37,13 @@ def frozen_dtype(path: str, bf16: bool | None = None) -> torch.dtype:
     return torch.bfloat16 if large and (has_bfloat16() if bf16 is None else bf16) else torch.float32
 
 
+def engine_and_precision(path: str, engine: EngineName) -> str:
+    """What a frozen model answers with: of another library, or in another precision, some greedy replies differ."""
+    if is_address(engine):
+        return "servers"
+    return f"{choose_engine(engine, parameters_of(path))} {frozen_dtype(path)}"
+
+
 def load_trained(path: str, adapter: Adapter | None, *, bf16: bool) -> Student:
     """A model to train: its trained weights in float32, those below an adapter as frozen models have them."""
     is_frozen_below = not (saved_modules(path) or saved_biases(path)) if base_of(path) else adapter is not None

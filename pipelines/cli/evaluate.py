@@ -120,7 +120,7 @@ def _measure(
     checkpoints = [checkpoint for _, checkpoint in named]
     plan = EvalPlan(suite, questions or lineage_questions(project, checkpoints), ifeval_data, limit=limit)
     public = replace(plan, public_ifeval=True) if plan.may_use_public_ifeval else plan
-    if not rerun and all(is_measured(project, checkpoint, public) for checkpoint in checkpoints):
+    if not rerun and all(is_measured(project, checkpoint, public, engine) for checkpoint in checkpoints):
         plan = public
     else:
         plan = plan.with_public_ifeval_checked(load_suites(project.base))

@@ -17,7 +17,7 @@ from evals.subject import Subject
 from evals.suites.config import load_suites
 from pipelines.evaluation.evaluation_plan import EARLIER_SUITE, EvalPlan
 from pipelines.log import log
-from pipelines.model_loading import load_frozen, open_engine
+from pipelines.model_loading import engine_and_precision, load_frozen, open_engine
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
@@ -25,6 +25,7 @@ from pipelines.storage import JsonLines
 
 SUITE = "behaviour"
 KEY, COST = "measured", "cost"  # what the record keeps in an evaluation's settings besides the settings themselves
+ENGINE = "engine"  # a setting of every result: what the model answered with
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,9 @@ class StopRule:
     fails_anyway: Callable[[list[Result]], bool] = lambda others: False
 
 
-def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan) -> bool:
-    keys = set(plan.keys(project.weights_id(checkpoint), load_suites(project.base)).values())
+def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan, engine: EngineName = DEFAULT_ENGINE) -> bool:
+    model = f"{project.weights_id(checkpoint)}/{engine_and_precision(checkpoint.path, engine)}"
+    keys = set(plan.keys(model, load_suites(project.base)).values())
     return keys == stored_results(project, checkpoint, keys).keys()
 
 
@@ -60,12 +62,13 @@ def measure_checkpoint(
     `name` is for progress messages. With a rule, instruction prompts are asked last, in blocks until they are enough.
     """
     name = name or checkpoint.reference
-    named, weights = load_suites(project.base), project.weights_id(checkpoint)
-    keys = plan.keys(weights, named)
+    named, answers_with = load_suites(project.base), engine_and_precision(checkpoint.path, engine)
+    model = f"{project.weights_id(checkpoint)}/{answers_with}"
+    keys = plan.keys(model, named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
     in_blocks, earlier = None, list[Result]()
     if rule and keys.get(SUITE) not in by_key:
-        in_blocks = BlockMeasurement(project, checkpoint, weights, plan, named, rule)
+        in_blocks = BlockMeasurement(project, checkpoint, model, plan, named, rule)
         others_stored = all(key in by_key for suite, key in keys.items() if suite != SUITE)
         earlier, are_enough = in_blocks.stored(others_stored and rule.fails_anyway(_of_others(keys, by_key)))
         if are_enough:
@@ -88,6 +91,7 @@ def measure_checkpoint(
                     keys[suite] = in_blocks.key(len(_items(results)))
                 else:
                     results = plan.run_suite(subject, suite, named)
+                results = [replace(result, settings=result.settings | {ENGINE: answers_with}) for result in results]
                 by_key[keys[suite]] = results
                 store_results(project, checkpoint, run, keys[suite], results)
         if in_blocks:
@@ -128,13 +132,13 @@ class BlockMeasurement:
 
     project: Project
     checkpoint: Checkpoint
-    weights: str  # identifies them; hashing those of a model from outside takes long
+    model: str  # its weights, whose hash takes long of a model from outside, and what it answers with
     plan: EvalPlan
     named: Mapping[str, str]
     rule: StopRule
 
     def key(self, prompts: int) -> str:
-        return self.plan.key(self.weights, SUITE, self.named, prompts if prompts < self.rule.total else None)
+        return self.plan.key(self.model, SUITE, self.named, prompts if prompts < self.rule.total else None)
 
     def stored(self, fails_anyway: bool) -> tuple[list[Result], bool]:
         """The suite's stored results with the most prompts, and whether these are enough."""

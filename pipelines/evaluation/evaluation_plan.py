@@ -134,12 +134,13 @@ class EvalPlan:
             if file.suffix == ".jsonl":
                 yield f"tasks in {file.name}", 1, [task.key for task in read_tasks(file)]
 
-    def keys(self, weights: str, named: Mapping[str, str]) -> dict[str, str]:
-        return {suite: self.key(weights, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}
+    def keys(self, model: str, named: Mapping[str, str]) -> dict[str, str]:
+        return {suite: self.key(model, suite, named) for suite in [*self.suites(named), *self.earlier_tasks]}
 
-    def key(self, weights: str, suite: str, named: Mapping[str, str], prompts: int | None = None) -> str:
+    def key(self, model: str, suite: str, named: Mapping[str, str], prompts: int | None = None) -> str:
         """A hash of everything that determines the results of a suite: equal keys, equal results.
 
+        `model`: its weights, and what it answers with.
         `prompts`: how many prompts of its main task were asked, if these are not all.
         The names in the hashed settings must not change, or stored results would not be reused."""
         files = {"behaviour": [self.ifeval_data], "knowledge": [self.questions, self.passages]}
@@ -161,7 +162,7 @@ class EvalPlan:
             settings["general"] = data_hash(FACTS)
         if local_data := local_data_hash(suite_tasks(suite, named)):
             settings["local_data"] = local_data
-        return measurement_key(weights, suite, content, {**settings, "version": version("recover")})[:16]
+        return measurement_key(model, suite, content, {**settings, "version": version("recover")})[:16]
 
     def run_suite(
         self, subject: Subject, suite: str, named: Mapping[str, str], blocks: Blocks | None = None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import TypeAdapter
 
 from evals.results import Item, Result, main_result
@@ -283,6 +284,21 @@ def test_a_comparison_pairs_the_prompts_that_both_were_asked(project: Project) -
     assert renamed.items == few.items
     of_another_file = replace(few, settings=few.settings | {"content": "the file has changed"})
     assert comparable_results(project, project.clean, [of_another_file]) == []
+
+
+def test_results_of_another_engine_or_precision_are_neither_reused_nor_paired(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some greedy replies of it differ."""
+    few = measure(project, rule(8))
+    whole = measure(project, None)
+    assert few.settings["engine"] == whole.settings["engine"] == "transformers torch.float32"
+    assert is_measured(project, project.clean, PLAN, "transformers")
+    assert not any(is_measured(project, project.clean, PLAN, engine) for engine in ("vllm", "http://localhost:1"))
+    of_vllm = replace(few, settings=few.settings | {"engine": "vllm torch.float32"})
+    assert comparable_results(project, project.clean, [of_vllm]) == []
+    monkeypatch.setattr("pipelines.model_loading.frozen_dtype", lambda path: torch.bfloat16)
+    assert not is_measured(project, project.clean, PLAN)
 
 
 def test_answers_under_another_chat_template_are_not_continued(project: Project, tmp_path: Path) -> None:
