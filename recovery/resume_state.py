@@ -75,25 +75,28 @@ def load_progress(
     return json.loads((saved_folder / NOTES).read_text(encoding="utf-8"))
 
 
-def has_progress(folder: Path) -> bool:
-    return _whole_folder(folder) is not None
+def saved_step(folder: Path) -> int | None:
+    """How many steps the saved run had taken; None as in `load_progress`."""
+    whole = _whole_folder(folder)
+    return _step_of(whole) if whole else None
 
 
 def _whole_folder(folder: Path) -> Path | None:
-    return next(filter(_is_whole, (folder, folder.with_name(folder.name + ".before"))), None)
+    folders = folder, folder.with_name(folder.name + ".before")
+    return next((folder for folder in folders if _step_of(folder) is not None), None)
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether the files are there and as long as their contents say."""
+def _step_of(folder: Path) -> int | None:
+    """None unless the files are there and as long as their contents say."""
     try:
         for file in {WEIGHTS, *(path.name for path in folder.glob("*.safetensors"))}:
             with safe_open(folder / file, "pt"):
                 pass
-        _ = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)["optimizer"]["state"]
+        saved = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
         json.loads((folder / NOTES).read_text(encoding="utf-8"))
+        return int(saved["step"])
     except Exception:  # the libraries raise errors of many types
-        return False
-    return True
+        return None
 
 
 def discard_progress(folder: Path) -> None:

@@ -23,7 +23,7 @@ from recovery.models.students import Student, checkpoint_metadata, save_student
 from recovery.processes import training_state
 from recovery.progress import track
 from recovery.recipes import objective_of
-from recovery.resume_state import discard_progress, has_progress, load_progress, save_progress
+from recovery.resume_state import discard_progress, load_progress, save_progress, saved_step
 from recovery.samples import Sample
 from recovery.signals import Signal
 from recovery.states import States
@@ -106,7 +106,7 @@ class TrainingRun:
         report = partial(state.report, self.student, self.signal)
         report_every, timer = max(1, self.plan.steps // 10), StepTimer(self.plan.steps, state.step)
         update = track(STEPS, self.plan.steps)
-        if self.monitor.limits is not None and (state.step == 0 or not has_progress(self._last_good)):
+        if self.monitor.limits is not None and (state.step == 0 or saved_step(self._last_good) is None):
             self._save(state, self._last_good)
         settings, name = self.stage.settings, f"run-{self.run:04d}"
         metrics = metric_logger(settings.report_to, self.project.home, self.project.name, name, settings.model_dump())
@@ -301,9 +301,10 @@ def has_started(project: Project, run: int) -> bool:
 
 
 def saved_states(project: Project, run: int) -> list[Path]:
-    """The folders of those that are whole, the latest first."""
+    """The folders of those that are whole, the latest first; of the same step, the one that may have ended the run."""
     folder = project.progress_folder(run)
-    return [state for state in (folder, last_good(folder)) if has_progress(state)]
+    steps = {state: step for state in (folder, last_good(folder)) if (step := saved_step(state)) is not None}
+    return sorted(steps, key=lambda state: -steps[state])
 
 
 def last_good(folder: Path) -> Path:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from recovery.errors import RecoverError
-from recovery.resume_state import has_progress, load_progress, save_progress
+from recovery.resume_state import load_progress, save_progress, saved_step
 from recovery.teachers import EmaTeacher
 from recovery.train import Plan, TrainState
 from tests.full_disk import full_disk
@@ -30,6 +30,7 @@ def test_an_interrupted_save_leaves_the_previous_one(tmp_path: Path) -> None:
     (tmp_path / "progress.partial").mkdir()
     again = TrainState.start(student, Plan(9, 1e-3))
     again.between_draws = False
+    assert saved_step(tmp_path / "progress") == 4
     assert load_progress(tmp_path / "progress", student, again) == {"probes": [1.5, None]}
     assert (again.step, again.between_draws) == (4, True)
     assert load_progress(tmp_path / "elsewhere", student, again) is None
@@ -45,7 +46,7 @@ def test_a_damaged_state_is_passed_over(tmp_path: Path, name: str, cut: bool) ->
     weight = next(iter(student.model.parameters()))
     weight.data += 1
     before = weight.clone()
-    assert not has_progress(folder)
+    assert saved_step(folder) is None
     assert load_progress(folder, student, state, average) is None
     assert torch.equal(weight, before), "nothing of it was loaded"
     save_progress(tmp_path / "earlier", student, state, {"probes": [1]}, average)

@@ -104,6 +104,26 @@ def test_a_training_whose_saved_state_is_damaged_goes_on_from_an_earlier_one(
     assert not any("Going on" in message for message in caplog.messages)
 
 
+def test_a_training_goes_on_from_the_latest_of_its_saved_states(
+    project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    training = small_training(project, steps=6)
+    folder = project.progress_folder(training.run)
+    for step in (2, 4):
+        with monkeypatch.context() as for_a_while:
+            for_a_while.setattr(CollapseWatch, "after_step", fails_at(step))
+            with pytest.raises(MemoryError):
+                small_training(project, 6, training.run).run_to_end()
+        if step == 2:
+            shutil.copytree(f"{folder}-good", folder)
+    assert small_training(project, 6, training.run).run_to_end().steps == 6
+    assert [message for message in caplog.messages if "Going on" in message] == [
+        "Going on at step 3 of 6",
+        "Going on at step 5 of 6",
+    ]
+
+
 def fails_at(step: int) -> Callable[..., str]:
     def after_step(watch: CollapseWatch, record: StepRecord) -> str:
         if record.step == step:
