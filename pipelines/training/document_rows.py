@@ -176,11 +176,13 @@ def measured_separator(stage: Stage, corpus: CorpusSnapshot, start: Checkpoint) 
 def likelihoods(
     engine: Engine, chat: Chat, candidates: Sequence[int], documents: Sequence[Sequence[int]]
 ) -> list[float]:
-    """The mean log-prob of the documents' first tokens after each candidate."""
+    """The mean log-prob of the documents' first tokens after each candidate, with the BOS between where there is one:
+    it follows the right candidate in pre-training."""
     bos = [] if chat.document_bos is None else [chat.document_bos]
-    openings = [list(document[:SCORED_TOKENS]) for document in documents if len(document)]
     scores = []
     for candidate in candidates:
+        begin = [] if candidate in bos else bos
+        openings = [begin + list(document[:SCORED_TOKENS]) for document in documents if len(document)]
         rows = engine.logprobs([[*bos, candidate, *opening] for opening in openings])
         means = [sum(row[-len(opening) :]) / len(opening) for row, opening in zip(rows, openings, strict=True)]
         scores.append(sum(means) / max(1, len(means)))

@@ -29,7 +29,7 @@ from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
 from recovery.models.students import Student, checkpoint_metadata, load_chat, load_student
-from recovery.states import FixedRows
+from recovery.states import Documents, FixedRows
 from tests.chat_families import FAMILIES, UNNAMED, Family
 from tests.chats import exchange, write_jsonl
 from tests.evals.fakes import ScriptedEngine
@@ -115,6 +115,15 @@ def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> N
     engine = ScriptedEngine(str, lambda text: -1.0 if text.startswith("b") else -2.0 - (len(text) == 2))
     chat = Chat.from_tokenizer(tiny_tokenizer())
     assert likelihoods(engine, chat, [ord("a"), ord("b")], [[ord("x"), ord("y")], [], [ord("z")]]) == [-2.75, -1.0]
+
+
+def test_a_candidate_is_followed_by_what_follows_a_separator_in_rows_of_documents() -> None:
+    chat, rows = Chat.from_tokenizer(tiny_tokenizer(adds_bos=True)), list[str]()
+    ids = chat.tokenizer.encode("Tulips", add_special_tokens=False)
+    (row,) = Documents([ids, ids], chat.separator, window=99, rows=1, begin_id=chat.document_bos).draw(NO_STUDENT, 0)
+    engine = ScriptedEngine(str, lambda text: rows.append(text) or -1.0)
+    likelihoods(engine, chat, [chat.separator], [ids])
+    assert "".join(map(chr, row.tokens[len(ids) + 1 :])).startswith(rows[-1][1:])
 
 
 def test_a_measured_separator_is_recorded_and_kept(docs: Path, tmp_path: Path) -> None:
