@@ -132,14 +132,14 @@ class Declaration(Part):
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Declaration":
-        seen = [CLEAN, START] if self.start else [CLEAN]
+        arm_names = [CLEAN, START] if self.start else [CLEAN]  # an arm may name those above it
         for name, arm in self.arms.items():
             who = f"The arm {name}"
             if name in (CLEAN, START) or not name.replace("-", "").isalnum():
                 raise ValueError(f"An arm cannot be called {name!r}. Use letters, digits and hyphens.")
             if arm.command == "distill":
-                _require(arm.student, seen, who)
-            _require(arm.teacher, [*seen, *NAMED], who)
+                _require(arm.student, arm_names, who)
+            _require(arm.teacher, [*arm_names, *NAMED], who)
             if arm.cycles > 1 and (arm.command != "cycle" or self.data):
                 raise ValueError(f'{who} has several cycles. That takes command = "cycle" and the lab\'s worlds.')
             if arm.command == "midtrain" and (arm.prompts or arm.teacher_context):
@@ -148,7 +148,7 @@ class Declaration(Part):
                 raise ValueError(f"{who} asks questions about one of the lab's worlds. Name a JSONL file of your own.")
             if arm.teacher_context == QUESTIONS:
                 raise ValueError(f"{who} has questions as teacher_context, which say nothing. Name a file.")
-            seen.append(name)
+            arm_names.append(name)
         if self.answer_tokens != sorted(set(self.answer_tokens)):
             raise ValueError(f"The bounds answer_tokens = {self.answer_tokens} do not ascend. Sort them.")
         groups, several = length_groups(self.answer_tokens), [n for n, arm in self.arms.items() if arm.cycles > 1]
@@ -158,8 +158,8 @@ class Declaration(Part):
             reference = {"earlier": OWN_CYCLE, "slope": CLEAN}.get(claim.metric)  # which takes no cycles
             if reference and not {claim.of, claim.against} <= {*several, reference}:
                 raise ValueError(f"{who} is about several cycles. Name arms that have them.")
-            _require(claim.of, seen, who)
-            _require(claim.against, [*seen, OWN_CYCLE] if claim.metric == "earlier" else seen, who)
+            _require(claim.of, arm_names, who)
+            _require(claim.against, [*arm_names, OWN_CYCLE] if claim.metric == "earlier" else arm_names, who)
             is_of_clean = claim.metric == "knowledge" and CLEAN in (claim.of, claim.against)
             if is_of_clean and self.data and not self.data.questions:
                 raise ValueError(f"{who} needs questions in the table data, since clean has read no documents.")

@@ -53,8 +53,8 @@ def defaults_for(parameters: int, recipe: str | None = None, dials: Mapping[str,
     settings = _defaults_of(size)
     name = recipe or settings.distill.recipe
     update = {"recipe": name, **PACES[learns_from(name, dials)][size]._asdict()}
-    if own := recipes.RECIPES.get(name):  # its own value of each dial that has a meaning once `dials` are changed
-        update |= {dial: getattr(own, dial) for dial in recipes.recipe(name, **dials or {}).dials}
+    if unchanged_recipe := recipes.RECIPES.get(name):  # each dial that has a meaning once `dials` are changed
+        update |= {dial: getattr(unchanged_recipe, dial) for dial in recipes.recipe(name, **dials or {}).dials}
     return settings.model_copy(update={"distill": settings.distill.model_copy(update=update)})
 
 
