@@ -145,6 +145,9 @@ class Reader:
             checkpoints = _read_checkpoints(session, _of_project(project))
             decisions = select(Promotion.cycle_id, Promotion.why).filter_by(project_id=project)
             reasons = {cycle: why for cycle, why in session.execute(decisions.order_by(Promotion.id))}
+            last_runs = select(func.max(Run.id)).filter_by(project_id=project).group_by(Run.cycle_id)
+            given_up = select(Run.cycle_id).where(Run.id.in_(last_runs), Run.error.startswith(GIVEN_UP))
+            discarded = set(session.scalars(given_up))
         base = next((checkpoint for checkpoint in checkpoints if checkpoint.role == "base"), None)
         stages = {
             (checkpoint.cycle, checkpoint.role): checkpoint for checkpoint in checkpoints if not checkpoint.superseded
@@ -165,6 +168,7 @@ class Reader:
                     recovered=recovered,
                     decision_reason=reasons.get(cycle.id),
                     student=parents.get(recovered.checkpoint.parent_id) if recovered.checkpoint else None,
+                    is_discarded=cycle.id in discarded and cycle.status == "open" and damaged.checkpoint is None,
                 )
             )
         return cycles

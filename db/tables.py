@@ -295,10 +295,11 @@ class Cycle(Table):
     recovered: Stage = Stage()
     decision_reason: str | None = None  # of the last decision
     student: Checkpoint | None = None  # what the recovered checkpoint was distilled from
+    is_discarded: bool = False  # its command was discarded before there was any checkpoint
 
     @property
     def outcome(self) -> str:
-        return outcome_of(self.status, self.decision_reason, self.verdict)
+        return "discarded" if self.is_discarded else outcome_of(self.status, self.decision_reason, self.verdict)
 
 
 class Item(Table):

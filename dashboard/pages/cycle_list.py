@@ -34,7 +34,10 @@ from db.headline_scores import MEASURES
 from db.tables import Cycle, Run
 
 Row = tuple[Cycle, Trail]
-STATUSES = [("", "any verdict"), *((name, name) for name in ("open", "promoted", "inconclusive", "rejected"))]
+STATUSES = [
+    ("", "any verdict"),
+    *((name, name) for name in ("open", "promoted", "inconclusive", "rejected", "discarded")),
+]
 TABLE_NOTE = "Scores before the cycle → after mid-training → after distillation. Time: training steps and evaluations."
 _html = load("overview.html")
 

@@ -19,7 +19,12 @@ from db.verdict_lines import ITEMS, MeasureLine, measure_lines, needed_text
 RELATIVE = ("behaviour", "retention")  # measures that are compared with the clean model
 EARLIER_KNOWLEDGE = "earlier"  # key of a verdict, and name of the suite: questions on documents of earlier cycles
 _OUTCOMES = {"promoted": "it became the current model", "rejected": "the previous model stays current"}
-_STATES = {"open": "is under way", "rejected": "not promoted", "inconclusive": "not promoted"}
+_STATES = {
+    "open": "is under way",
+    "discarded": "was discarded",
+    "rejected": "not promoted",
+    "inconclusive": "not promoted",
+}
 Task = tuple[str, str, str]  # suite, task, data: evaluations of one `content` that agree in these have the same items
 _html = load("overview.html")
 
@@ -65,17 +70,9 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
     return _mark("clean", cycles[-1].clean) if cycles else None
 
 
-def is_discarded(cycle: Cycle, runs: Sequence[Run]) -> bool:
-    """Whether its command was discarded before there was any checkpoint."""
-    last = max((run for run in runs if run.cycle == cycle.number), key=lambda run: run.id, default=None)
-    has_result = cycle.status != "open" or cycle.damaged.checkpoint
-    return last is not None and not has_result and last.status != "done" and not last.resumable
-
-
-def headline(cycle: Cycle, runs: Sequence[Run] = ()) -> Markup:
+def headline(cycle: Cycle) -> Markup:
     """How a cycle went, in a few words, and what stood in the way of a promotion."""
-    state = "was discarded" if is_discarded(cycle, runs) else _STATES.get(cycle.outcome, cycle.outcome)
-    opening, verdict = f"Cycle {cycle.number} {state}", cycle.verdict or {}
+    opening, verdict = f"Cycle {cycle.number} {_STATES.get(cycle.outcome, cycle.outcome)}", cycle.verdict or {}
     if cycle.status == "rejected" and verdict.get("passed"):
         opening, verdict = f"{opening}, although it passed the gate", {"reason": cycle.decision_reason}
     reason = str(verdict.get("reason") or "") if cycle.status == "rejected" else ""

@@ -60,7 +60,7 @@ def render(request: PageRequest) -> list[Any]:
     rows = list(zip(cycles, trails, strict=True))[-MAX_CYCLES:]
     table = cycle_table(list(reversed(rows)), runs, request.metrics, project.root)
     more = links([link("cycles", f"All {len(cycles)} cycles")]) if len(cycles) > MAX_CYCLES else ""
-    kept = [row for row in zip(cycles, trails, strict=True) if not summaries.is_discarded(row[0], runs)]
+    kept = [row for row in zip(cycles, trails, strict=True) if not row[0].is_discarded]
     cycle, trail = kept[-1] if kept else (cycles[-1], trails[-1])
     previous = last_finished(cycle, cycles, trails, clean)
     top = summary(reader, project, cycle, trail, clean, runs, request.metrics, previous)
@@ -108,7 +108,7 @@ def verdict(
     details += [_html.run_status(run, STAGE_NAMES[run.kind]) for run in running]
     if cycle.status != "promoted" and all(run.stale for run in running):
         details.append(_next_step(cycle, trail, runs, decisions, is_last))
-    return _html.verdict(cycle, summaries.headline(cycle, runs), outcome_text(cycle), details)
+    return _html.verdict(cycle, summaries.headline(cycle), outcome_text(cycle), details)
 
 
 def _next_step(

@@ -91,12 +91,26 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
             problem = f"Run {run.id} is not active: it is {run.status}." if run else "No command was interrupted here."
             raise RecoverError(f"{problem} There is nothing to cancel. List the runs with `recover runs`.")
         job = jobs[-1]
-        for job_run in runs_of_command(project, job.id):
+        runs = runs_of_command(project, job.id)
+        for job_run in runs:
             if job_run.resumable:
                 project.tracker.give_up(job_run.id)
+        _reject_again(project, {job_run.id for job_run in runs})
         job.delete(project.home, project.reader.runs(project.id))
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
     return CommandResult(data, [f"Discarded `recover {job.command}`; its results so far stay stored"])
+
+
+def _reject_again(project: "Project", runs: set[int]) -> None:
+    """Reject the attempt of these runs that has opened a rejected cycle again, and that the gate has not judged."""
+    from pipelines.gate.promotion import current_user
+
+    decided = {promotion.cycle for promotion in project.reader.promotions(project.id)}
+    for cycle in project.reader.cycles(project.id):
+        attempt = cycle.recovered.checkpoint
+        if cycle.status == "open" and cycle.number in decided and attempt and attempt.run_id in runs:
+            why = "discarded before its verdict"
+            project.tracker.promote(project.id, cycle.id, attempt.id, "rejected", current_user(), why)
 
 
 @main.command()

@@ -121,7 +121,7 @@ def distill(
 
 def is_of_rejected_cycle(project: Project, checkpoint: Checkpoint) -> bool:
     """Whether its cycle was rejected: by the gate, on more items than a probe has, or by a person. A later attempt that
-    was given up has opened it again."""
+    was interrupted has opened it again."""
     decisions = [p.decision for p in project.reader.promotions(project.id) if p.cycle and p.cycle == checkpoint.cycle]
     return decisions[:1] == ["rejected"]
 

@@ -308,4 +308,8 @@ def test_a_cycle_that_was_discarded_before_its_first_checkpoint_is_not_under_way
     html = page_html(overview, written)
     assert "is under way" not in html
     assert f"Cycle {number - 1} not promoted" in html
-    assert f"Cycle {number} was discarded" in page_html(cycle_page, written)
+    page = page_html(cycle_page, written)
+    assert f"Cycle {number} was discarded" in page
+    for shown in (page, page_html(cycle_list, written, "?status=discarded")):
+        assert 'class="badge discarded"' in shown
+        assert 'class="badge open"' not in shown

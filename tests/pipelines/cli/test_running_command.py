@@ -10,6 +10,7 @@ from pipelines.project.project import Project
 from pipelines.project.running import project_lock, update_holder
 from pipelines.settings.schema import Settings
 from tests.pipelines.options import answer, recover
+from tests.pipelines.project.checkpoints import record_checkpoint
 
 COMMAND = "recover cycle --docs there"
 
@@ -124,3 +125,44 @@ def test_without_a_running_command_cancel_discards_the_interrupted_one(project: 
     job = Job("midtrain", Settings()).save(project.home)
     start_run(project, job, "midtrain")  # its process was killed, and the record does not know it yet
     assert answer(project, "cancel") == {"run": None, "cancelling": False, "given_up": "midtrain"}
+
+
+def test_a_cycle_without_a_checkpoint_is_discarded_with_its_command(project: Project) -> None:
+    job = Job("cycle", Settings()).save(project.home)
+    cycle, _ = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(project.id, "midtrain", cycle, inputs=RunInputs(job=job.id))
+    project.tracker.finish_run(run, "interrupted")
+    assert answer(project, "status")["cycles"][0]["outcome"] == "open"
+    answer(project, "cancel")
+    assert answer(project, "status")["cycles"][0]["outcome"] == "discarded"
+
+
+def test_an_attempt_that_is_discarded_before_its_verdict_leaves_its_cycle_rejected(project: Project) -> None:
+    cycle, _ = project.tracker.open_cycle(project.id)
+    start = project.tracker.checkpoint(project.id, "midtrained", "m", cycle=cycle)
+    first = record_checkpoint(project, cycle, 4, parent=start)
+    project.tracker.promote(project.id, cycle, first, "rejected", "gate", "too low", {"passed": False})
+    job = Job("distill", Settings()).save(project.home)
+    runs = [
+        project.tracker.start_run(project.id, kind, cycle, inputs=RunInputs(job=job.id)) for kind in ("distill", "eval")
+    ]
+    second = project.tracker.checkpoint(project.id, "recovered", "r", parent=start, run=runs[0], cycle=cycle)
+    project.tracker.finish_run(runs[0], "done")
+    project.tracker.reopen_cycle(cycle)
+    assert answer(project, "cancel")["given_up"] == "distill"
+    (row,) = answer(project, "status")["cycles"]
+    assert (row["status"], row["outcome"]) == ("rejected", "rejected")
+    last = project.reader.promotions(project.id)[0]
+    assert (last.checkpoint_id, last.decision, last.why) == (second, "rejected", "discarded before its verdict")
+
+
+def test_a_first_attempt_that_is_discarded_before_its_verdict_leaves_its_cycle_open(project: Project) -> None:
+    job = Job("cycle", Settings()).save(project.home)
+    cycle, _ = project.tracker.open_cycle(project.id)
+    run = project.tracker.start_run(project.id, "distill", cycle, inputs=RunInputs(job=job.id))
+    for role in ("midtrained", "recovered"):
+        project.tracker.checkpoint(project.id, role, role, run=run, cycle=cycle)
+    project.tracker.finish_run(run, "done")
+    answer(project, "cancel")
+    status = answer(project, "status")
+    assert (status["cycles"][0]["outcome"], status["next"]) == ("open", "recover distill --teacher base")
