@@ -2,8 +2,11 @@
 
 import logging
 import math
+import os
 import shutil
+import sqlite3
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +156,9 @@ def make_engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
             return create_engine(address, pool_pre_ping=True, connect_args=POSTGRES_OPTIONS, **options)
         except ModuleNotFoundError as error:
             raise RecordError("PostgreSQL needs its driver. Install recover's extra `postgres`.") from error
+    file = Path(str(address.database))
+    if file.is_file() and not os.access(file.parent, os.W_OK):
+        options |= {"creator": partial(_read, file), "poolclass": NullPool}
     engine = create_engine(address, **options)
 
     @event.listens_for(engine, "connect")
@@ -169,3 +175,10 @@ def make_engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _read(file: Path) -> sqlite3.Connection:
+    """A connection to a file in a folder that may not be written to, where SQLite cannot create its log. While another
+    user writes, the log is there; else nothing changes the file."""
+    unchanging = "" if file.with_name(f"{file.name}-wal").exists() else "?immutable=1"
+    return sqlite3.connect(f"{file.absolute().as_uri()}{unchanging}", uri=True)

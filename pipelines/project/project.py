@@ -226,7 +226,7 @@ class Project:
         if self.name_file.is_file():  # another command may have created the project in the meantime
             self.name = self.name_file.read_text(encoding="utf-8").strip()
         row = self.row  # what is there is only read: the folder may be read-only, the record busy
-        is_stored = row is not None and row.root == str(self.root)
+        is_stored = row is not None and (row.root == str(self.root) or not os.access(self.home, os.W_OK))
         project_id = row.id if row and is_stored else self.tracker.project(self.name, self.root, self.base)
         if not self.name_file.is_file():
             write_atomic(self.name_file, [self.name, "\n"])
