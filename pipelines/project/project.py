@@ -266,7 +266,20 @@ class Project:
 
     def weights_id(self, checkpoint: Checkpoint) -> str:
         """Identifies the weights of a checkpoint and the files beside them, for keys of measurements and caches."""
-        return self.base_weights_id if checkpoint.role == "base" else weights_id(checkpoint.path, checkpoint.hash)
+        if checkpoint.role == "base":
+            return self.base_weights_id
+        return weights_id(checkpoint.path, checkpoint.hash) if checkpoint.hash else self.model_id(checkpoint.path)
+
+    def model_id(self, model: str) -> str:
+        """As `weights_id`, but the weights in a folder are read again only where a file was changed since."""
+        if model == self.base:
+            return self.base_weights_id
+        if not (folder := Path(model)).is_dir():
+            return weights_id(model)
+        files = [(file.name, file.stat()) for file in sorted(folder.glob("*.safetensors"))]
+        # Not the time of the content, which a copy or an archive may bring along.
+        inputs = [model, *([name, about.st_size, about.st_ctime_ns] for name, about in files)]
+        return weights_id(model, self.cache.get_or_write("weights", inputs, lambda: weights_hash(folder)))
 
     def latest_midtrained(self) -> Checkpoint | None:
         """The mid-trained checkpoint of the last cycle, to be distilled or to try again; None if that was promoted."""

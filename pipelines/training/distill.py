@@ -14,7 +14,7 @@ from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import midtrainings
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained, open_engine, open_subject
-from pipelines.project.project import Project, weights_id
+from pipelines.project.project import Project
 from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs, GeneratedTexts
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN
 from pipelines.synthetic.prompts import ChatPrompt, share_of_checks
@@ -149,7 +149,8 @@ def replies_beforehand(
 
     def sample(model: str, prompts: list[Prompt]) -> list[Sample]:
         tokens = [prompt.teacher_prompt or prompt.tokens for prompt in prompts]
-        inputs = [weights_id(model), "whole or cut", sampling.max_new_tokens, sampling.seed, sampling.temperature]
+        weights = stage.project.model_id(model)
+        inputs = [weights, "whole or cut", sampling.max_new_tokens, sampling.seed, sampling.temperature]
         cache, replies = stage.project.cache, list[tuple[list[int], bool]]()
         with ExitStack() as stack:
             opened = cache_result(lambda: stack.enter_context(open_subject(model, stage.settings.engine)))

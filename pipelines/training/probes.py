@@ -27,7 +27,6 @@ from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.gate.verdict import OtherResults, judge, likelihood_floor
 from pipelines.log import log
 from pipelines.model_loading import open_subject
-from pipelines.project.project import weights_id
 from pipelines.settings.schema import Distill, Gate
 from pipelines.training.stage_context import Stage, Teachers
 from recovery.collapse import CleanReplies, CollapseWatch
@@ -213,7 +212,7 @@ def clean_replies(stage: Stage, chosen: Recipe, teachers: Teachers, prompts: Seq
         limit,
         seed,
         *["of turns"] * sampling.of_turns,
-        *([weights_id(path), of_teacher] for path, of_teacher in tokens.items()),
+        *([stage.project.model_id(path), of_teacher] for path, of_teacher in tokens.items()),
     ]
     clean = CleanReplies(**stage.project.cache.get_or_write("clean-replies", inputs, measure))
     log.info(f"  Replies of {teachers}: {100 * clean.truncated:.0f} % are cut at {limit:,} tokens")

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import sqlite3
 import time
@@ -212,3 +213,25 @@ def test_a_failed_init_leaves_nothing(option: list[str], tmp_path: Path, monkeyp
     assert [path.name for path in folder.rglob("*")] == [".recover"]
     assert recover("init", "--project", folder).exit_code == 0
     assert (folder / "recover.toml").read_text().startswith("# The defaults of other settings")
+
+
+def test_the_weights_of_a_model_from_outside_are_read_again_only_after_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shutil.copytree(BASE, tmp_path / "model")
+    project, read = Project.open(tmp_path / "project"), list[Path]()
+
+    def reading(folder: Path) -> str:
+        read.append(folder)
+        return weights_hash(folder)
+
+    monkeypatch.setattr("pipelines.project.project.weights_hash", reading)
+    teacher = project.resolve(str(model))
+    before = project.weights_id(teacher)
+    assert Project.open(tmp_path / "project").model_id(str(model)) == before
+    assert read.count(model) == 1
+    file = model / "model.safetensors"
+    times = file.stat()
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert project.weights_id(teacher) != before, "neither its size nor the time of its content differs"
