@@ -118,6 +118,7 @@ class RunInputs:
     conversations: str | None = None  # file of the conversations that were learned
     questions: str | None = None  # file of closed-book questions
     passages: str | None = None  # file of sampled passages or held-out conversations, where there are no questions
+    prompts: str | None = None  # content hash of the prompts of a distillation
     teacher: str | None = None  # as shown to people
     lift: dict[str, Any] | None = None  # what its context gives the teacher: accuracy with and without it, or the KL
     separator: int | None = None  # the token that ends each document

@@ -3,6 +3,7 @@
 Every stage asks the record first whether it is done already, so a resumed job runs through the same code as a new one.
 """
 
+import json
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -339,16 +340,18 @@ class Cycle(Stage):
         return not problem
 
     def _decide(self, recovered: Checkpoint, verdict: Verdict) -> tuple[bool, str]:
-        """Whether it is promoted, and the decision as text. A decision of before an interruption stays."""
+        """Whether it is promoted, and the decision as text. A decision of before an interruption stays, unless a repair
+        has measured on other items since."""
         earlier = self._earlier_decision(recovered)
-        if earlier is not None:
+        stays = earlier is not None and earlier.verdict in (None, json.loads(json.dumps(verdict.as_dict())))
+        if earlier is not None and stays:
             promoted, reason = earlier.decision == "promoted", earlier.why
         else:
             objection = (self.objection or self._drops)(recovered) if verdict.passed and not self.answer else ""
             answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
             promoted, reason = answer.promote, answer.reason
         text = verdict.decision_text(promoted)
-        if earlier is None:
+        if not stays:
             log.info(f"{text.capitalize()}: {reason}")
             decision: Decision = "promoted" if promoted else "rejected"
             self.project.tracker.promote(

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from evals.splits import secondary_task_limit
 from evals.suites.config import load_suites
 from pipelines.documents.conversations import read_training_files
 from pipelines.documents.corpus import read_corpus, sample_passages, save_snapshot
@@ -38,6 +39,7 @@ from pipelines.settings.schema import Dials
 from pipelines.storage import content_hash
 from pipelines.teacher_choice import BASE
 from pipelines.training import recipe_inputs
+from pipelines.training.probes import probe_set
 from pipelines.training.training_run import check_logger
 from recovery.engines.servers import is_address
 from recovery.errors import RecoverError
@@ -154,8 +156,17 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
 
 
 def _repair_id(project: Project, job: Job, weights: str) -> str:
-    """Of contents and of names inside the project: the same where the project, the model or the documents moved."""
-    inputs = job.as_json() | {"id": "", "start": None, "student": None, "corpus": job.corpus and job.corpus.hash}
+    """Of contents and of names inside the project: the same where the project, the model or the documents moved, and
+    with another limit that leaves the items of probes as they are."""
+    plan, distill = job.eval_plan, job.settings.distill
+    limit = probe_set(plan, distill.probe_items).limit if distill.probe_every else None
+    plan = replace(plan, limit=limit, secondary_limit=secondary_task_limit(limit, plan.secondary_limit))
+    inputs = replace(job, eval_plan=plan).as_json() | {
+        "id": "",
+        "start": None,
+        "student": None,
+        "corpus": job.corpus and job.corpus.hash,
+    }
     contents = [weights, project.base_weights_id, inputs]
     return content_hash(json.dumps(contents, sort_keys=True, ensure_ascii=False).replace(str(project.home), ""))[:8]
 

@@ -189,9 +189,7 @@ class RepairResult:
             lines.append(f"next: recover export {shlex.quote(name)} --to ./repaired")
         if self.next_attempt:
             changes = " and ".join(self.next_attempt.changes)
-            lines.append(
-                f"next: the same `recover repair`, which begins anew with {changes}: {self.next_attempt.flags}"
-            )
+            lines.append(f"next: the same `recover repair` with {changes}: {self.next_attempt.flags}")
         if not self.is_repaired and self.job.corpus:
             lines.append("or: recover cycle --docs DIR, which trains the base anew beside its own answers and texts")
         return lines

@@ -2,7 +2,7 @@
 behind a checkpoint."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -75,9 +75,11 @@ def is_of_command(run: Run, job: str) -> bool:
     return job in (of_run, of_run.partition("-")[0])
 
 
-def run_of_stage(project: Project, job: str, stage: str) -> Run | None:
+def run_of_stage(
+    project: Project, job: str, stage: str, is_meant: Callable[[Run], bool] = lambda run: True
+) -> Run | None:
     """The last one; none where it ended with weights that were deleted since."""
-    run = next((run for run in runs_of_job(project, job) if run.inputs.stage == stage), None)
+    run = next((run for run in runs_of_job(project, job) if run.inputs.stage == stage and is_meant(run)), None)
     ended = project.reader.run_checkpoint(run.id) if run else None
     return None if ended and ended.deleted_at else run
 
@@ -95,9 +97,14 @@ def recorded_run(
     """Yield the run's id; the run ends as done, failed or interrupted, as the block does.
 
     A job that is resumed goes on with the run it has for that stage. A run that is done stays as it is: the block
-    finds its results."""
+    finds its results. A repair has the same job with another limit: then measuring is another run, and so is a training
+    whose prompts are others, since none may be an item of an evaluation."""
     tracker = project.tracker
-    started = run_of_stage(project, inputs.job, inputs.stage or "") if inputs.job else None
+
+    def is_meant(run: Run) -> bool:
+        return (run.inputs.prompts, run.settings.get("limit")) == (inputs.prompts, settings.get("limit"))
+
+    started = run_of_stage(project, inputs.job, inputs.stage or "", is_meant) if inputs.job else None
     if started is not None and started.status == "done":
         yield started.id
         return

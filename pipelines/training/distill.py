@@ -68,7 +68,7 @@ def distill(
     is_rejected = stage.job.eval_plan.probe_all or is_of_rejected_cycle(stage.project, start)
     has_rollouts = steps > 0 and chosen.on_policy_fraction > 0
     with (
-        stage.recorded_run("distill", steps, stage.distillation_inputs(teachers, lift)) as run,
+        stage.recorded_run("distill", steps, stage.distillation_inputs(teachers, given_prompts, lift)) as run,
         # An engine that generates nothing should take no memory.
         open_engine(student, stage.settings.engine if has_rollouts or probe else "transformers") as engine,
         open_writer(chosen, teachers, student) as writer,

@@ -22,6 +22,7 @@ from pipelines.model_loading import device, frozen_dtype, load_trained
 from pipelines.project.project import Project
 from pipelines.project.runs import PastCycle, past_cycles, recorded_run
 from pipelines.settings.schema import Settings
+from pipelines.storage import content_hash
 from pipelines.synthetic.base_outputs import DISTILL_SEED, BaseOutputs
 from pipelines.synthetic.passage_prompts import EARLIER_DOMAIN, as_prefix_prompts, document_prefixes
 from pipelines.synthetic.prompts import ChatPrompt
@@ -232,10 +233,15 @@ class Stage:
         files: dict[str, Any] = {name: str(file.resolve()) for name, file in named.items() if file}
         return RunInputs(job=self.job.id, stage="midtrained", corpus=self.job.content, **files, **of_recipe)
 
-    def distillation_inputs(self, teachers: Teachers, lift: dict[str, Any] | None = None) -> RunInputs:
+    def distillation_inputs(
+        self, teachers: Teachers, prompts: Sequence[ChatPrompt] = (), lift: dict[str, Any] | None = None
+    ) -> RunInputs:
         questions = self.job.eval_plan.questions  # which later cycles are asked
         file = str(questions.resolve()) if questions else None
-        return RunInputs(job=self.job.id, stage="recovered", questions=file, teacher=str(teachers), lift=lift)
+        content = content_hash([prompt.row[1] for prompt in prompts]) if prompts else None
+        return RunInputs(
+            job=self.job.id, stage="recovered", questions=file, prompts=content, teacher=str(teachers), lift=lift
+        )
 
     def recorded_run(
         self, kind: Literal["midtrain", "distill"], steps: int, inputs: RunInputs

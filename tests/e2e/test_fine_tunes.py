@@ -47,6 +47,9 @@ def test_a_damaged_model_is_found_and_repaired_by_the_cheapest_move(tmp_path: Pa
     assert repaired.data["moves"][1]["scores"]["behaviour"] > repaired.data["before"]["behaviour"]
     again = recover(tmp_path, "repair", damaged, *options)
     assert again.data["moves"] == repaired.data["moves"], "a finished repair is not computed again"
+    more = recover(tmp_path, "repair", damaged, "--limit", "50", *lenient).ended(0)
+    assert [move["checkpoint"] for move in more.data["moves"]] == [move["checkpoint"] for move in again.data["moves"]]
+    assert more.data["moves"][1]["verdict"]["behaviour"]["n"] > again.data["moves"][1]["verdict"]["behaviour"]["n"]
     recover(tmp_path, "export", repaired.data["repaired"], "--to", "repaired").ended(0)
 
 

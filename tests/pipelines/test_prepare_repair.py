@@ -58,6 +58,17 @@ def test_a_repair_goes_on_after_its_project_was_moved(tmp_path: Path, docs: Path
     assert id_of("two", docs) not in before
 
 
+@pytest.mark.parametrize(("probe_every", "is_of_probes"), [(10, True), (0, False)])
+def test_a_repair_with_another_limit_is_the_same_unless_its_probes_are_others(
+    project: Project, tmp_path: Path, probe_every: int, is_of_probes: bool
+) -> None:
+    settings = (f"distill.probe_every={probe_every}", "distill.probe_items=100")
+    request = Request("repair", student=str(shutil.copytree(BASE, tmp_path / "tune")), assignments=settings)
+    few, *more = (prepare_repair(project, replace(request, limit=limit)).id for limit in (40, 100, 900, None))
+    assert len(set(more)) == 1
+    assert (few not in more) == is_of_probes
+
+
 def test_a_checkpoint_of_a_later_cycle_is_asked_what_the_earlier_ones_taught(
     project: Project, tmp_path: Path, docs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

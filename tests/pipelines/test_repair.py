@@ -239,14 +239,13 @@ def test_a_failed_repair_says_what_to_try_next() -> None:
     near = replace(move("answers"), scores=SCORES | {"retention": 0.95}, next_attempt=nearest)
     failed = repaired(move("none"), near, replace(move("opd"), next_attempt=other))
     assert failed.lines()[-1] == (
-        "next: the same `recover repair`, which begins anew with more rows of texts by the base: "
-        "--set distill.texts=0.4"
+        "next: the same `recover repair` with more rows of texts by the base: --set distill.texts=0.4"
     )
     asked_more = NextAttempt(("more items",), "", "--limit 6604")
     average = replace(move("average", share=0.5), next_attempt=asked_more)
     average = replace(average, verdict=replace(average.verdict, outcome="inconclusive"))
     undecided = replace(failed, moves=[*failed.moves, average])
-    assert undecided.lines()[-1].endswith("begins anew with more items: --limit 6604")
+    assert undecided.lines()[-1].endswith("the same `recover repair` with more items: --limit 6604")
     assert failed.as_json()["next_attempt"] == "--set distill.texts=0.4"
     assert "recover cycle --docs" in replace(failed, job=WITH_DOCUMENTS).lines()[-1]
     passed = replace(failed, moves=[*failed.moves[:2], move("opd", passed=True)])
@@ -321,6 +320,20 @@ def test_a_move_that_passes_the_gate_is_not_promoted_if_its_replies_do_not_end(o
     assert (promoted, decided[0][3]) == (decision == "promoted", decision)
     assert text == (f"not promoted: {objection}" if objection else "promoted")
     assert not objection or objection in decided[0]
+
+
+def test_a_move_that_was_measured_again_is_decided_again_and_else_keeps_its_decision(project: Project) -> None:
+    recovered = project.reader.checkpoint(record_checkpoint(project, None, 4))
+    assert recovered is not None
+    lost, kept = verdict(LOST, passed=False), verdict(KEPT, passed=True)
+    assert Cycle(project, JOB)._decide(recovered, lost) == (False, "not promoted")
+    assert Cycle(project, JOB)._decide(recovered, kept) == (True, "promoted")
+    project.tracker.promote(project.id, None, recovered.id, "rejected", "ada", "it stutters")
+    assert Cycle(project, JOB)._decide(recovered, kept)[0] is False, "a person has decided since"
+    undecided = project.reader.checkpoint(record_checkpoint(project, None, 5))
+    assert undecided is not None
+    project.tracker.promote(project.id, None, undecided.id, "promoted", "ada", "it reads well")
+    assert Cycle(project, JOB)._decide(undecided, lost)[0] is True, "before there was a verdict"
 
 
 def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project: Project) -> None:

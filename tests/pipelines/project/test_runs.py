@@ -28,6 +28,17 @@ def test_a_run_ends_as_its_block_does(project: Project, error: BaseException, st
     assert (run.status, run.error) == (status, text)
 
 
+def test_a_stage_of_a_job_with_other_prompts_or_another_limit_is_another_run(project: Project) -> None:
+    def run(prompts: str | None = None, limit: int | None = None) -> int:
+        inputs = RunInputs(job="abcd1234", stage="recovered", prompts=prompts)
+        with recorded_run(project, "distill", None, {"limit": limit}, 0, inputs) as id:
+            return id
+
+    different = [run(), run("c0ffee"), run(limit=40), run(limit=400)]
+    assert len(set(different)) == 4
+    assert [run(), run("c0ffee"), run(limit=40), run(limit=400)] == different
+
+
 def test_every_move_of_a_repair_belongs_to_it(project: Project) -> None:
     for name in ("", *MOVES):
         inputs = RunInputs(job=f"abcd1234-{name}" if name else "abcd1234", stage="distill")
