@@ -33,7 +33,7 @@ def status(project: Path | None) -> CommandResult:
     from db.verdicts import gate_outcome
     from pipelines.project.locations import describe_base, resolve_base
     from pipelines.project.project import Project
-    from pipelines.project.running import interrupted_jobs, running_command
+    from pipelines.project.running import current_run, interrupted_jobs, running_command
     from pipelines.project.runs import overtaken
 
     if project is not None and not project.is_dir():
@@ -57,7 +57,9 @@ def status(project: Path | None) -> CommandResult:
     last, advice = opened.last_cycle, None
     command = "recover resume" if can_resume else _next_command(last)
     if holder:
-        command = "wait until it ends" + (", or stop it with recover cancel" if holder.job else "")
+        run = current_run(opened)
+        stop = "recover cancel" if run and run.kind != "eval" else "Ctrl-C"
+        command = f"wait until it ends, or stop it with {stop}"
     elif last and not can_resume and (advice := next_attempt(last, opened.reader.runs(opened.id))):
         command = advice.command
     data = {

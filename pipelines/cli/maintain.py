@@ -52,9 +52,9 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
     Examples: recover cancel 12
               recover cancel
     """
-    from pipelines.project.running import mark_ended
+    from pipelines.project.running import current_run, mark_ended
 
-    target = mark_ended(project, [project.run(run)])[0] if run is not None else _current_run(project)
+    target = mark_ended(project, [project.run(run)])[0] if run is not None else current_run(project)
     if target is None or target.status != "running" or target.stale:
         return _discard_job(project, target)
     run = target.id
@@ -62,18 +62,6 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
         raise RecoverError(f"Run {run} is an evaluation, which cannot be saved half-way. Stop its process with Ctrl-C.")
     project.tracker.request_cancel(run)
     return CommandResult({"run": run, "cancelling": True}, [f"Run {run} will stop after its current step"])
-
-
-def _current_run(project: "Project") -> "Run | None":
-    from pipelines.project.running import running_command
-    from pipelines.project.runs import runs_of_command
-
-    holder = running_command(project)
-    if holder is None:
-        return None
-    process = (holder.host, holder.pid)  # a run of a killed process may still be recorded as running
-    runs = runs_of_command(project, holder.job) if holder.job else project.reader.runs(project.id)
-    return next((run for run in runs if run.status == "running" and (run.host, run.pid) == process), None)
 
 
 def _discard_job(project: "Project", run: "Run | None") -> CommandResult:

@@ -24,7 +24,7 @@ from db.tables import DONE, TOTAL, Run
 from pipelines.log import STEPS, log, no_silence, seconds_left
 from pipelines.project.locations import no_empty_folders
 from pipelines.project.project import Project
-from pipelines.project.runs import RUN_NAMES, JobKey
+from pipelines.project.runs import RUN_NAMES, JobKey, runs_of_command
 from pipelines.storage import write_atomic
 from recovery.errors import RecoverError, first_line
 from recovery.progress import Update, also_listen
@@ -51,6 +51,16 @@ def command_lock(project: Project) -> Iterator[None]:
 def running_command(project: Project) -> LockHolder | None:
     """The command that is running in the project, in this folder or in a copy of it."""
     return lock_holder(project.home) or _holder_elsewhere(project)
+
+
+def current_run(project: Project) -> Run | None:
+    """The run of the running command; None between two of them."""
+    holder = running_command(project)
+    if holder is None:
+        return None
+    process = (holder.host, holder.pid)  # a run of a killed process may still be recorded as running
+    runs = runs_of_command(project, holder.job) if holder.job else project.reader.runs(project.id)
+    return next((run for run in runs if run.status == "running" and (run.host, run.pid) == process), None)
 
 
 def mark_ended(project: Project, runs: Iterable[Run]) -> list[Run]:

@@ -30,7 +30,12 @@ def start_run(project: Project, job: Job, kind: RunKind) -> int:
 def test_a_running_command_is_not_interrupted(project: Project, job: Job) -> None:
     status = answer(project, "status")
     assert (status["running"], status["interrupted"]) == (COMMAND, [])
-    assert status["next"] == "wait until it ends, or stop it with recover cancel"
+    assert status["next"] == "wait until it ends, or stop it with Ctrl-C"
+    training = start_run(project, job, "midtrain")
+    assert answer(project, "status")["next"] == "wait until it ends, or stop it with recover cancel"
+    project.tracker.finish_run(training, "done")
+    start_run(project, job, "eval")
+    assert answer(project, "status")["next"] == "wait until it ends, or stop it with Ctrl-C", "while it measures"
     lines = recover("status", "--project", project.root).stdout
     assert f"running: `{COMMAND}` (process" in lines
     Job("distill", Settings()).save(project.home)
