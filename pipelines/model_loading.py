@@ -65,7 +65,7 @@ def open_engine(student: Student, name: EngineName) -> Iterator[Engine]:
         with closing(HttpEngine(student, name)) as served:
             yield served
         return
-    if choose_engine(name, student.parameters) == "vllm":
+    if choose_engine(name, parameters_of(student.path)) == "vllm":
         try:
             vllm = VllmEngine(student)
         except RecoverError as error:

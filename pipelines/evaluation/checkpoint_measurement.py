@@ -22,6 +22,7 @@ from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
 from pipelines.storage import JsonLines
+from recovery.engines.transformers import TransformersEngine
 
 SUITE = "behaviour"
 KEY, COST = "measured", "cost"  # what the record keeps in an evaluation's settings besides the settings themselves
@@ -84,6 +85,8 @@ def measure_checkpoint(
             open_engine(student, engine) as opened,
         ):
             subject = Subject(opened, student.chat)
+            if isinstance(opened, TransformersEngine):  # vLLM may have refused
+                answers_with = engine_and_precision(checkpoint.path, "transformers")
             for suite in missing:
                 if in_blocks and suite == SUITE:
                     blocks = in_blocks.to_ask(earlier, in_blocks.rule.fails_anyway(_of_others(keys, by_key)))

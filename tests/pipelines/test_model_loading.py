@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import pipelines.model_loading
-from pipelines.model_loading import check_servers, load_trained, open_engine
+from pipelines.model_loading import check_servers, engine_and_precision, load_frozen, load_trained, open_engine
 from pipelines.settings.sources import EngineName
 from pipelines.training.stage_context import Teachers
 from recovery.engines import Sampling
@@ -12,7 +12,7 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.lab import BASE
 from recovery.models.adapters import Adapter
-from recovery.models.students import Student, load_student
+from recovery.models.students import Student, load_student, parameters_of, save_student
 from recovery.objectives import CrossEntropy, Divergence
 from recovery.samples import Sample
 from recovery.signals import Labels, TeacherSignal
@@ -65,6 +65,18 @@ def test_a_vllm_engine_is_closed_at_the_end(name: EngineName, tmp_path: Path, mo
         assert engine.student is student
         assert not engine.closed
     assert engine.closed
+
+
+def test_an_adapter_s_own_parameters_do_not_change_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = str(save_tiny(tmp_path / "base"))
+    folder = str(tmp_path / "adapter")
+    save_student(load_student(base, adapter=Adapter(4)), tmp_path / "adapter", {})
+    monkeypatch.setattr("pipelines.settings.defaults.SMALL_MODEL_PARAMETERS", parameters_of(base))
+    monkeypatch.setattr("pipelines.settings.defaults._automatic", lambda: "vllm")
+    monkeypatch.setattr(pipelines.model_loading, "VllmEngine", Served)
+    assert engine_and_precision(folder, "auto").startswith("transformers")
+    with open_engine(load_frozen(folder), "auto") as engine:
+        assert isinstance(engine, TransformersEngine)
 
 
 NOWHERE = "http://127.0.0.1:9"  # at which nothing listens

@@ -25,7 +25,9 @@ from pipelines.evaluation.checkpoint_measurement import (
 from pipelines.evaluation.compare import compare_results
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.project import Project, weights_hash
+from recovery.errors import RecoverError
 from recovery.lab import BASE
+from recovery.models.students import Student
 from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 from tests.pipelines.options import recover
@@ -299,6 +301,18 @@ def test_results_of_another_engine_or_precision_are_neither_reused_nor_paired(
     assert comparable_results(project, project.clean, [of_vllm]) == []
     monkeypatch.setattr("pipelines.model_loading.frozen_dtype", lambda path: torch.bfloat16)
     assert not is_measured(project, project.clean, PLAN)
+
+
+def test_where_vllm_refuses_results_name_the_library_that_answered(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(student: Student) -> None:
+        raise RecoverError("vLLM cannot serve this model.")
+
+    monkeypatch.setattr("pipelines.model_loading.choose_engine", lambda name, _: "vllm" if name == "auto" else name)
+    monkeypatch.setattr("pipelines.model_loading.VllmEngine", refuse)
+    assert measure(project, None).settings["engine"] == "transformers torch.float32"
+    assert is_measured(project, project.clean, PLAN), "it would be refused again"
 
 
 def test_answers_under_another_chat_template_are_not_continued(project: Project, tmp_path: Path) -> None:
