@@ -31,7 +31,7 @@ from pipelines.project.running import AlreadyRunning, command_line, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for
-from pipelines.settings.resolve import flatten, resolve_layers
+from pipelines.settings.resolve import engine_of, flatten, resolve_layers
 from pipelines.settings.schema import Settings
 from pipelines.settings.sources import parse_set_options, read_environment
 from pipelines.storage import write_atomic
@@ -271,8 +271,8 @@ class SeedProject:
         checkpoint = project.clean if name == CLEAN else self._train(name, arm, cycle)
         plan = eval_plan(project, request, *_midtraining(project, checkpoint))
         plan = plan.with_public_ifeval_checked(load_suites(project.base))
-        inputs = RunInputs(stage=f"measure/{name}")
-        results = measure_checkpoint(project, checkpoint, plan, None, name, inputs=inputs)
+        inputs, engine = RunInputs(stage=f"measure/{name}"), engine_of(project.root, None)
+        results = measure_checkpoint(project, checkpoint, plan, None, name, engine=engine, inputs=inputs)
         runs = [run for run in runs_of_job(project, _job_id(name, cycle)) if run.kind != "eval"]
         seconds = project.reader.busy_seconds(run.id for run in runs)
         flops = [point.value for run in runs for point in project.reader.points(run.id, names=["flops"])]
@@ -301,7 +301,8 @@ class SeedProject:
         return project.locate(checkpoint)
 
     def _drift(self, project: Project, checkpoint: Checkpoint, request: Request) -> dict[str, float]:
-        results = checkpoint_drift(project, checkpoint, NewTask(request.questions))
+        engine = engine_of(project.root, None)
+        results = checkpoint_drift(project, checkpoint, NewTask(request.questions), engine=engine)
         metrics = {name: metric.value for result in results for name, metric in result.metrics.items()}
         return {name: metrics[name] for name in DRIFT_METRICS if name in metrics}
 

@@ -61,6 +61,17 @@ def test_an_entry_says_why_the_training_of_an_arm_ended_early(tmp_path: Path, mo
     assert stage["stopped"] == "it collapsed: the KL rose"
 
 
+def test_arms_are_measured_with_the_engine_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As their trainings are: results of another one are measured again."""
+    monkeypatch.setenv("RECOVER_ENGINE", "transformers")
+    monkeypatch.setattr(Study, "measures_drift", True)
+    seed_project, engines = StudyRun(study(), Project.open(tmp_path)).seed(1), list[str]()
+    for measure in ("measure_checkpoint", "checkpoint_drift"):
+        monkeypatch.setattr(study_run, measure, lambda *_, **options: engines.append(options["engine"]) or [])
+    seed_project.run("clean", seed_project.study.arms["clean"])
+    assert engines == ["transformers"] * 2
+
+
 def test_a_seed_that_another_process_works_on_is_left_to_it(
     simulate: Callable[..., StudyRow], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
