@@ -178,7 +178,7 @@ def make_engine(address: URL, foreign_keys: bool, **options: Any) -> Engine:
 
 
 def _read(file: Path) -> sqlite3.Connection:
-    """A connection to a file in a folder that may not be written to, where SQLite cannot create its log. While another
-    user writes, the log is there; else nothing changes the file."""
+    """A connection to a file in a folder that may not be written to, where SQLite cannot create its log. Where another
+    user has it open, the log is there; else the file is read as one that does not change."""
     unchanging = "" if file.with_name(f"{file.name}-wal").exists() else "?immutable=1"
     return sqlite3.connect(f"{file.absolute().as_uri()}{unchanging}", uri=True)

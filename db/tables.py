@@ -296,7 +296,7 @@ class Cycle(Table):
     recovered: Stage = Stage()
     decision_reason: str | None = None  # of the last decision
     student: Checkpoint | None = None  # what the recovered checkpoint was distilled from
-    is_discarded: bool = False  # its command was discarded before there was any checkpoint
+    is_discarded: bool = False  # its run was discarded before there was any checkpoint
 
     @property
     def outcome(self) -> str:

@@ -74,8 +74,13 @@ def run_task(
     data = "local" if local_folder(task) else "lm-eval"
     results = []
     for name, samples in report["samples"].items():
-        lower = {metric for metric, higher in report["higher_is_better"][name].items() if higher is False}
+        directions = report["higher_is_better"][name].items()  # None: lm-eval does not know the metric
+        lower = {
+            metric for metric, higher in directions if higher is False or (higher is None and "perplexity" in metric)
+        }
         metrics = _scores_first(_metrics(report["results"][name], samples), lower)
+        if not metrics:
+            raise RecoverError(f"The lm-eval task {name} has no metric that is a number. Name another task.")
         direction = {LOWER_IS_BETTER: True} if next(map(_plain_name, metrics)) in lower else {}
         results.append(Result(name, suite, data, metrics, _items(samples, lower), settings | direction, *task_cost))
     return results

@@ -41,9 +41,13 @@ class StopRule:
 
 
 def is_measured(project: Project, checkpoint: Checkpoint, plan: EvalPlan, engine: EngineName = DEFAULT_ENGINE) -> bool:
-    model = f"{project.weights_id(checkpoint)}/{engine_and_precision(checkpoint.path, engine)}"
-    keys = set(plan.keys(model, load_suites(project.base)).values())
+    keys = set(plan.keys(weights_and_engine(project, checkpoint, engine), load_suites(project.base)).values())
     return keys == stored_results(project, checkpoint, keys).keys()
+
+
+def weights_and_engine(project: Project, checkpoint: Checkpoint, engine: EngineName) -> str:
+    """What is measured, for keys of measurements."""
+    return f"{project.weights_id(checkpoint)}/{engine_and_precision(checkpoint.path, engine)}"
 
 
 def measure_checkpoint(
@@ -63,8 +67,7 @@ def measure_checkpoint(
     `name` is for progress messages. With a rule, instruction prompts are asked last, in blocks until they are enough.
     """
     name = name or checkpoint.reference
-    named, answers_with = load_suites(project.base), engine_and_precision(checkpoint.path, engine)
-    model = f"{project.weights_id(checkpoint)}/{answers_with}"
+    named, model = load_suites(project.base), weights_and_engine(project, checkpoint, engine)
     keys = plan.keys(model, named)
     by_key = {} if rerun else stored_results(project, checkpoint, set(keys.values()))
     in_blocks, earlier = None, list[Result]()
@@ -85,8 +88,9 @@ def measure_checkpoint(
             open_engine(student, engine) as opened,
         ):
             subject = Subject(opened, student.chat)
-            if isinstance(opened, TransformersEngine):  # vLLM may have refused
-                answers_with = engine_and_precision(checkpoint.path, "transformers")
+            # vLLM may have refused.
+            used = "transformers" if isinstance(opened, TransformersEngine) else engine
+            answers_with = engine_and_precision(checkpoint.path, used)
             for suite in missing:
                 if in_blocks and suite == SUITE:
                     blocks = in_blocks.to_ask(earlier, in_blocks.rule.fails_anyway(_of_others(keys, by_key)))

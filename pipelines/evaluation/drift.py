@@ -25,10 +25,10 @@ from evals.suites.knowledge import read_questions
 from evals.suites.suite_measurement import ifeval_prompts, is_public_ifeval_available
 from evals.suites.training_texts import read_passages
 from pipelines.documents.corpus import load_snapshots, sample_passages
-from pipelines.evaluation.checkpoint_measurement import store_results, stored_results
+from pipelines.evaluation.checkpoint_measurement import store_results, stored_results, weights_and_engine
 from pipelines.evaluation.evaluation_plan import midtrainings, questions_of_run
 from pipelines.log import log
-from pipelines.model_loading import device, engine_and_precision, frozen_dtype, load_frozen, open_engine, open_subject
+from pipelines.model_loading import device, frozen_dtype, load_frozen, open_engine, open_subject
 from pipelines.project.project import Project
 from pipelines.project.runs import recorded_run
 from pipelines.settings.sources import DEFAULT_ENGINE, EngineName
@@ -93,8 +93,7 @@ def checkpoint_drift(
     }
     files = (task.questions, task.passages, ifeval_data)
     data = "/".join([project.base_weights_id, *map(data_hash, files)])
-    model = f"{project.weights_id(checkpoint)}/{engine_and_precision(checkpoint.path, engine)}"
-    key = measurement_key(model, "drift", data, settings)[:16]
+    key = measurement_key(weights_and_engine(project, checkpoint, engine), "drift", data, settings)[:16]
     by_key = {} if rerun else stored_results(project, checkpoint, {key})
     if by_key:
         log.info(f"Reusing the stored drift of {checkpoint.reference}")

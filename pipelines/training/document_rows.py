@@ -165,7 +165,7 @@ def measured_separator(stage: Stage, corpus: CorpusSnapshot, start: Checkpoint) 
         engine = TransformersEngine(load_frozen(stage.project.base))
         return likelihoods(engine, chat, candidates, documents[:: -(-len(documents) // SCORED_DOCUMENTS)])
 
-    inputs = [stage.project.base_weights_id, corpus.hash, candidates]
+    inputs = [stage.project.base_weights_id, corpus.hash, candidates, chat.document_bos]
     scores = dict(zip(candidates, cache.get_or_write("separator", inputs, measure), strict=True))
     best = max(candidates, key=lambda candidate: scores[candidate])
     named = ", ".join(f"{chat.tokenizer.decode([token])} {score:.3f}" for token, score in scores.items())

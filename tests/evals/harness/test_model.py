@@ -118,6 +118,35 @@ def test_a_task_of_which_less_is_better_is_no_score_and_no_item_of_it_passes(row
     assert headlines([result])["behaviour"] is None
 
 
+METRICS = """
+def score(doc, results):
+    return {"my_perplexity": 3.5}
+
+def mean(values):
+    return sum(values) / len(values)
+
+def word(values):
+    return "three"
+"""
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "word"])
+def test_a_metric_that_lm_eval_does_not_know_is_no_score_if_it_is_called_a_perplexity_or_no_number(
+    rows: str, aggregation: str
+) -> None:
+    Path(rows).with_name("code.py").write_text(METRICS)
+    file = Path(task(rows, output_type="generate_until"))
+    metrics = f"metric_list: [{{metric: my_perplexity, aggregation: !function code.{aggregation}}}]"
+    settings = [f"{name}: {json.dumps(value)}" for name, value in json.loads(file.read_text()).items()]
+    file.write_text("\n".join([*settings, "process_results: !function code.score", metrics]))
+    if aggregation == "word":
+        with pytest.raises(RecoverError, match="The lm-eval task sums has no metric that is a number"):
+            run_task(fake_subject("4"), str(file), suite="retention")
+    else:
+        [result] = run_task(fake_subject("4"), str(file), suite="retention")
+        assert (result.headline.value, result.is_share) == (3.5, False)
+
+
 def test_a_limit_applies_and_no_output_or_random_state_leaks(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
     random.seed(5)
     torch.manual_seed(5)
