@@ -64,7 +64,8 @@ class AnyText(TypeDecorator[str]):
         return None if value is None else storable(value)
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """A value as the record gives it back."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, PurePath):
@@ -72,9 +73,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {storable(str(key)): _plain(item) for key, item in value.items()}
+        return {storable(str(key)): plain_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain_json(item) for item in value]
     return value
 
 
@@ -85,7 +86,7 @@ class PlainJson(TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
-        return _plain(value)
+        return plain_json(value)
 
 
 class database_time(FunctionElement[datetime]):

@@ -3,7 +3,6 @@
 Every stage asks the record first whether it is done already, so a resumed job runs through the same code as a new one.
 """
 
-import json
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
+from db.column_types import plain_json
 from db.next_attempt import Attempt, NextAttempt, advise
 from db.tables import Checkpoint, Decision, Promotion, RunInputs
 from evals.results import Item, Result, headlines, main_result
@@ -340,18 +340,19 @@ class Cycle(Stage):
         return not problem
 
     def _decide(self, recovered: Checkpoint, verdict: Verdict) -> tuple[bool, str]:
-        """Whether it is promoted, and the decision as text. A decision of before an interruption stays, unless a repair
-        has measured on other items since."""
+        """Whether it is promoted, and the decision as text. An earlier decision stays, but for a rejection by the gate
+        if a repair has measured on other items since."""
         earlier = self._earlier_decision(recovered)
-        stays = earlier is not None and earlier.verdict in (None, json.loads(json.dumps(verdict.as_dict())))
-        if earlier is not None and stays:
+        if earlier and _is_rejection_by_gate(earlier) and earlier.verdict != plain_json(verdict.as_dict()):
+            earlier = None
+        if earlier is not None:
             promoted, reason = earlier.decision == "promoted", earlier.why
         else:
             objection = (self.objection or self._drops)(recovered) if verdict.passed and not self.answer else ""
             answer = self.answer or Answer(verdict.passed and not objection, objection or verdict.reason)
             promoted, reason = answer.promote, answer.reason
         text = verdict.decision_text(promoted)
-        if not stays:
+        if earlier is None:
             log.info(f"{text.capitalize()}: {reason}")
             decision: Decision = "promoted" if promoted else "rejected"
             self.project.tracker.promote(
@@ -380,3 +381,8 @@ class Cycle(Stage):
         # Since the new attempt is in the record, an earlier one of its cycle has another name.
         named = self.project.reader.checkpoint(student.id) or student
         return advise(verdict.as_dict(), attempt, "" if is_default else shlex.quote(named.reference))
+
+
+def _is_rejection_by_gate(decision: Promotion) -> bool:
+    """Not by a person, who gives another reason, and for no objection to what passed."""
+    return decision.decision == "rejected" and decision.why == (decision.verdict or {}).get("reason")

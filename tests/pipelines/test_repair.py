@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -326,8 +327,13 @@ def test_a_move_that_was_measured_again_is_decided_again_and_else_keeps_its_deci
     recovered = project.reader.checkpoint(record_checkpoint(project, None, 4))
     assert recovered is not None
     lost, kept = verdict(LOST, passed=False), verdict(KEPT, passed=True)
-    assert Cycle(project, JOB)._decide(recovered, lost) == (False, "not promoted")
+    diverged = replace(lost, knowledge=replace(LOST, value=math.nan))
+    for _ in range(2):  # the record has no NaN
+        assert Cycle(project, JOB)._decide(recovered, diverged) == (False, "not promoted")
+    assert len(project.reader.promotions(project.id)) == 1
     assert Cycle(project, JOB)._decide(recovered, kept) == (True, "promoted")
+    assert Cycle(project, JOB)._decide(recovered, lost)[0] is True, "what was promoted stays promoted"
+    assert len(project.reader.promotions(project.id)) == 2
     project.tracker.promote(project.id, None, recovered.id, "rejected", "ada", "it stutters")
     assert Cycle(project, JOB)._decide(recovered, kept)[0] is False, "a person has decided since"
     undecided = project.reader.checkpoint(record_checkpoint(project, None, 5))
