@@ -92,6 +92,7 @@ class Size(WithSettings):
     items: Count
     world: WorldSize = "quick"
     base: str | None = None
+    arms: Annotated[list[str], Field(min_length=1)] | None = None  # these alone, and the claims about them
 
 
 class Data(Part):
@@ -129,6 +130,16 @@ class Declaration(Part):
     def claimed_measures(self) -> list[str]:
         """Those of the four measures that claims are about, each once."""
         return list(dict.fromkeys(claim.metric for claim in self.claims if claim.metric in MEASURES))
+
+    def of_size(self, name: Literal["quick", "full", "real"]) -> "Declaration":
+        """Without the arms that the size leaves out, and without claims about these."""
+        if (names := self.sizes[name].arms) is None:
+            return self
+        arms = {arm: declared for arm, declared in self.arms.items() if arm in names}
+        claims = [claim for claim in self.claims if {claim.of, claim.against} <= {CLEAN, START, OWN_CYCLE, *names}]
+        tuned = [arm for arm in self.tune.arms if arm in names] if self.tune else []
+        tune = self.tune.model_copy(update={"arms": tuned}) if self.tune and tuned else None
+        return self.model_copy(update={"arms": arms, "claims": claims, "tune": tune})
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Declaration":
@@ -174,7 +185,15 @@ class Declaration(Part):
                 f"The table tune goes by the measures that claims are about ({', '.join(MEASURES)}), and none is about "
                 "one. Remove it."
             )
-        for size in self.sizes.values():
+        for size_name, size in self.sizes.items():
+            for kept in size.arms or []:
+                _require(kept, list(self.arms), f"The size {size_name}")
+                for other in (self.arms[kept].student, self.arms[kept].teacher):
+                    _require(
+                        other, [CLEAN, START, *NAMED, *(size.arms or [])], f"The arm {kept} of the size {size_name}"
+                    )
+            if not self.of_size(size_name).claims:
+                raise ValueError(f"No claim is about the arms of the size {size_name}. Name arms that claims compare.")
             if len(set(size.seeds)) < len(size.seeds):
                 raise ValueError(f"The seeds {size.seeds} repeat one, but they are independent samples. Name others.")
             if self.tune and self.tune.seed in size.seeds:
@@ -280,7 +299,7 @@ def load_study(name: str, size: str, base: str | None = None) -> Study:
     declared, folder = read_declaration(name)
     if size not in declared.sizes:
         raise RecoverError(f"The study {name} has no size {size}. Choose one of {', '.join(declared.sizes)}.")
-    study = Study(Path(name).stem, size, declared, folder, base)
+    study = Study(Path(name).stem, size, declared.of_size(size), folder, base)
     for arm in study.arms.values():
         study.settings_of(arm)
     return study

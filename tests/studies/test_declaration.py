@@ -133,6 +133,17 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
         '[data]\ndocs = "docs"\n' + CLAIMS.replace('"behaviour"', '"knowledge"').replace('"damaged"', '"clean"'),
         "needs questions in the table data, since clean has read no documents.",
     ),
+    ("items = 100\n", 'items = 100\narms = ["opd", "gone"]\n', "The size quick names the arm 'gone', which does not"),
+    (
+        "items = 100\n",
+        'items = 100\narms = ["off-policy"]\n',
+        "No claim is about the arms of the size quick. Name arms that claims compare.",
+    ),
+    (
+        "[sizes.quick]\n",
+        '[arms.next]\nstudent = "answers"\n[sizes.quick]\narms = ["opd", "next"]\n',
+        "The arm next of the size quick names the arm 'answers', which does not exist.",
+    ),
 ]
 
 
@@ -154,6 +165,21 @@ def test_a_study_is_named_or_a_file(tmp_path: Path) -> None:
     assert load_study(str(tmp_path / "mine.toml"), "full").folder == tmp_path
     with pytest.raises(RecoverError, match=r"has no size real\. Choose one of quick, full\."):
         load_study(str(tmp_path / "mine.toml"), "real")
+
+
+def test_a_size_has_fewer_arms_and_the_claims_about_these(tmp_path: Path) -> None:
+    tuned = '[tune]\narms = ["opd", "off-policy"]\nrate_times = [1, 2]\nseed = 9\n'
+    fewer = DECLARATION.replace("items = 1000\n", 'items = 1000\narms = ["opd"]\n')
+    (tmp_path / "mine.toml").write_text(fewer + tuned)
+    full = load_study(str(tmp_path / "mine.toml"), "full")
+    assert list(full.arms) == ["clean", "damaged", "opd"]
+    assert [claim.text for claim in full.declared.claims] == ["It restores"]
+    assert full.declared.tune is not None
+    assert full.declared.tune.arms == ["opd"]
+    quick = load_study(str(tmp_path / "mine.toml"), "quick")
+    assert len(quick.arms) == 5
+    (tmp_path / "mine.toml").write_text(DECLARATION + tuned)
+    assert load_study(str(tmp_path / "mine.toml"), "quick").hash == quick.hash
 
 
 def test_groups_of_answers_by_length() -> None:
