@@ -13,12 +13,14 @@ from tests.pipelines.options import set_options
 
 pytestmark = pytest.mark.slow
 
+FEW = [*SMALL, *set_options("midtrain.max_steps=3", "midtrain.rows=4")]
+
 
 def cycle(folder: Path, *limits: Any) -> Completed:
     make_world(5, size="small").write(folder / "world")
     files = ["--docs", "world/docs", "--questions", "world/questions.jsonl", "--mix", "documents"]
     if_needed = set_options("distill.if_needed=true")
-    return recover(folder, "cycle", *files, "--max-steps", 2, "--limit", 12, *SMALL, *if_needed, *limits)
+    return recover(folder, "cycle", *files, "--max-steps", 2, "--limit", 6, *FEW, *if_needed, *limits)
 
 
 def test_a_copy_of_a_mid_trained_model_that_passes_is_promoted(tmp_path: Path) -> None:
@@ -36,7 +38,7 @@ def test_a_copy_of_a_mid_trained_model_that_passes_is_promoted(tmp_path: Path) -
     assert weights[0] == weights[1]
     of_copy, of_original = (sum(evaluation["seconds"] for evaluation in one["evaluations"]) for one in shown)
     assert of_copy == 0 < of_original, "the time of a measurement counts once"
-    again = recover(tmp_path, "eval", "cycle:1/recovered", "--questions", "world/questions.jsonl", "--limit", 12)
+    again = recover(tmp_path, "eval", "cycle:1/recovered", "--questions", "world/questions.jsonl", "--limit", 6)
     assert "Measuring" not in again.stderr
 
 
@@ -57,7 +59,7 @@ def test_after_the_gate_has_rejected_it_a_model_that_lost_nothing_on_probes_is_t
     probed = set_options("distill.probe_every=1", "distill.probe_items=8", "midtrain.learning_rate=1e-9")
     strict_gate = set_options("gate.behaviour_margin=0.99", "gate.keep_knowledge=0", "gate.keep_retention=0.99")
     files = ["--docs", "world/docs", "--questions", "world/questions.jsonl", "--mix", "documents"]
-    few = ["--max-steps", 2, "--limit", 12, *SMALL, *strict_gate, *probed]
+    few = ["--max-steps", 2, "--limit", 12, *FEW, *strict_gate, *probed]
     first = recover(tmp_path, "cycle", *files, *few).ended(3, 4)
     assert first.data["steps"] == 0, first.stderr
     assert recover(tmp_path, "distill", "--teacher", "base", *few).data["steps"] > 0
