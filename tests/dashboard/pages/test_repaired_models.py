@@ -51,6 +51,15 @@ def test_decisions_are_shown_without_a_cycle(tracker, written, repaired, decisio
     assert row["visible"] is False
 
 
+def test_a_repair_that_too_few_items_decide_is_inconclusive_and_not_rejected(tracker, written, repaired):
+    seeded, checkpoint = repaired
+    verdict = {"passed": False, "outcome": "inconclusive", "reason": "too few items"}
+    tracker.promote(seeded.project, None, checkpoint, "rejected", "gate", "too few items", verdict)
+    html = page_html(overview, written)
+    assert '<span class="badge inconclusive">' in html
+    assert "Rejected" not in html
+
+
 @pytest.mark.parametrize("page", [cycles, cycle])
 def test_a_page_about_cycles_links_to_the_decisions(tracker, written, repaired, page):
     seeded, checkpoint = repaired
