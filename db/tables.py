@@ -299,6 +299,10 @@ class Cycle(Table):
     is_discarded: bool = False  # its run was discarded before there was any checkpoint
 
     @property
+    def last_measured(self) -> Stage:
+        return self.recovered if self.recovered.scores else self.damaged
+
+    @property
     def outcome(self) -> str:
         return "discarded" if self.is_discarded else outcome_of(self.status, self.decision_reason, self.verdict)
 

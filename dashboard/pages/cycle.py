@@ -285,7 +285,7 @@ def instruction_kinds(reader: Reader, evaluations: Evaluations, cycle: Cycle) ->
             Cell(nothing() if value is None else _html.share_bar(value, stage), "share", value)
             for stage, value in values.items()
         ]
-        ends = {"a": cycle.clean.checkpoint_id, "b": cycle.recovered.checkpoint_id}
+        ends = {"a": cycle.clean.checkpoint_id, "b": cycle.last_measured.checkpoint_id}
         name = link("compare", bdi(kind, 80), **ends, task=summaries.task_name(tasks[kind]), kind=kind)
         rows.append([Cell(name), *bars, Cell(change(0.0, since_clean.get((tasks[kind], kind))) or nothing())])
     if not rows:
@@ -325,7 +325,8 @@ def documents(reader: Reader, cycle: Cycle, root: str) -> Markup:
         ]
         for document in listed[:MAX_DOCUMENTS]
     ]
-    summary = f"{len(listed)} documents, {size(sum(document.bytes for document in listed))}." if listed else ""
+    total = size(sum(document.bytes for document in listed))
+    summary = f"{len(listed)} document{'s' * (len(listed) > 1)}, {total}." if listed else ""
     summary += f" The first {len(rows)} are listed." if len(rows) < len(listed) else ""
     note = _html.documents_note(documents_path(cycle, root), summary)
     if not rows:

@@ -137,7 +137,7 @@ def last_finished(shown: Cycle, cycles: Sequence[Cycle], trails: Sequence[Trail]
 def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:
     """Of the prompts that the clean model followed and both answered: how many the cycle's last checkpoint does not
     follow, and how many there are."""
-    stages = (cycle.clean, cycle.recovered if cycle.recovered.scores else cycle.damaged)
+    stages = (cycle.clean, cycle.last_measured)
     shared = on_shared_items(reader, [summaries.level_of(stage.scores.get("behaviour")) for stage in stages])
     if shared is None or not shared.passes:
         return None
@@ -200,7 +200,7 @@ def retained_tile(reader: Reader, trail: Trail, cycle: Cycle) -> tuple[str, str]
 
 def _scale(cycle: Cycle, trail: Trail) -> Markup:
     """What the values in the title are, and of how many items each where the checkpoints answered different numbers."""
-    latest = (cycle.recovered if cycle.recovered.scores else cycle.damaged).scores
+    latest = cycle.last_measured.scores
     scores = {measure: latest[measure] for measure in MEASURES if measure in latest}
     if not scores:
         return Markup()

@@ -82,6 +82,20 @@ def test_a_kind_of_instruction_links_to_its_answers(reader: Reader) -> None:
     assert re.search(r"Answers to behaviour · [^<]+", answers)
 
 
+def test_the_kinds_of_an_open_cycle_link_to_what_it_has_measured_so_far(tracker, written, seeded) -> None:
+    opened = tracker.open_cycle(seeded.project)
+    new = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.recovered[1], cycle=opened.id)
+    tracker.evaluation(new, None, result("behaviour", 0.5, random.Random(0)))
+    assert f'href="compare?a={seeded.base}&amp;b={new}&amp;task=' in page_html(cycle, written)
+
+
+def test_a_corpus_may_be_one_document(tracker, written, seeded) -> None:
+    corpus = tracker.corpus("/notes", "0")
+    tracker.documents(corpus, [{"name": "a.md", "hash": "a", "bytes": 1}])
+    tracker.open_cycle(seeded.project, corpus)
+    assert "1 document, 1 B." in page_html(cycle, written)
+
+
 def changed_settings(html: str) -> list[str]:
     return settings_in("Settings changed since the previous cycle", html)
 
