@@ -129,10 +129,11 @@ def _details(request: PageRequest, checkpoint: Checkpoint) -> Markup:
         for other in request.reader.lineage(checkpoint.id)
     ]
     steps = f", {checkpoint.step} steps" if checkpoint.step else ""
+    deleted = f", deleted {clock(checkpoint.deleted_at)}" if checkpoint.deleted_at else ""
     facts = [
         ("Ancestors", join(ancestors, " ← ")),
         ("Created", clock(checkpoint.created_at) + (f" by run {run.id} ({run.kind})" if run else "")),
-        ("Weights", join([bdi(checkpoint.kind), f", {size(checkpoint.bytes)}", steps])),
+        ("Weights", join([bdi(checkpoint.kind), f", {size(checkpoint.bytes)}", steps, deleted])),
         ("Folder", code(checkpoint.path, 500)),
         ("Hash", code(checkpoint.hash or "–", 80)),
         ("Code", code(run.code_version, 80) if run else nothing()),

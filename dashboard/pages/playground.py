@@ -38,7 +38,8 @@ def render(request: PageRequest) -> list[Any]:
     if not checkpoints:
         raise NotFound
     current = request.reader.current(request.project.id)
-    choices = [(checkpoint.reference, str(checkpoint.id)) for checkpoint in reversed(checkpoints)]
+    there = [checkpoint for checkpoint in reversed(checkpoints) if checkpoint.deleted_at is None]
+    choices = [(checkpoint.reference, str(checkpoint.id)) for checkpoint in there]
     default = list(dict.fromkeys(str(checkpoint.id) for checkpoint in (checkpoints[0], current) if checkpoint))
     selected = [id for id in request.query.get("of", "").split(",") if id in dict(choices).values()]
     return [

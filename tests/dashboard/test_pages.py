@@ -7,7 +7,7 @@ import gradio as gr
 import pytest
 
 from dashboard.actions import Actions
-from dashboard.pages import compare, cycle, lineage, live_run, rollout_tokens
+from dashboard.pages import compare, cycle, lineage, live_run, playground, rollout_tokens
 from dashboard.pages import cycle_list as cycles
 from dashboard.pages.forms import SAVED
 from dashboard.ui.caches import RunMetrics
@@ -242,6 +242,21 @@ def test_tokens_show_the_choices_of_both_models(reader: Reader) -> None:
     assert "␣you 0.10" in html
     assert html.count('class="token"') == 18
     assert '<option value="20" selected>' in html
+
+
+def test_the_page_of_a_checkpoint_says_that_its_weights_were_deleted(tracker, written, seeded) -> None:
+    assert "deleted" not in page_html(lineage, written, f"?checkpoint={seeded.recovered[2]}")
+    tracker.weights_deleted(seeded.recovered[2])
+    at = written.checkpoint(seeded.recovered[2]).deleted_at
+    html = page_html(lineage, written, f"?checkpoint={seeded.recovered[2]}")
+    assert f"40 steps, deleted {at:%d %b %Y %H:%M} UTC" in html
+
+
+def test_checkpoints_without_weights_cannot_be_tried(tracker, written, seeded) -> None:
+    tracker.weights_deleted(seeded.recovered[2])
+    choices = parts(playground, written)[2]["choices"]
+    assert str(seeded.recovered[2]) not in dict(choices).values()
+    assert str(seeded.recovered[1]) in dict(choices).values()
 
 
 def test_tokens_of_an_unknown_shape_are_left_out(tracker, written) -> None:
