@@ -211,8 +211,8 @@ def _answers(request: PageRequest, sides: Sequence[Side], task: Task) -> Markup:
 
 
 def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | None], kind: str, graded: bool) -> Markup:
-    prompt = next(item.prompt for item in items if item is not None)
-    answers = [item.answer if item else "" for item in items]
+    known = next(filter(None, items))
+    prompt, answers = known.prompt, [(item or known).answer for item in items]
     (first, second), *others = (diff_pieces(answers[0], answer) for answer in answers[1:])
     columns = []
     for side, item, pieces in zip(sides, items, [first, second, *(pieces for _, pieces in others)], strict=True):

@@ -212,6 +212,16 @@ def test_compare_shows_lost_items_and_their_p_value(reader: Reader) -> None:
     assert "<mark>no, it is not</mark>" in html
 
 
+def test_an_answer_beside_none_is_not_marked(tracker, written, seeded) -> None:
+    for checkpoint, n in ((seeded.base, 40), (seeded.recovered[0], 20)):
+        house = result("behaviour", 1.0, random.Random(0), n=n) | {"task": "house"}
+        tracker.evaluation(checkpoint, None, house)
+    search = f"?a={seeded.base}&b={seeded.recovered[0]}&task=behaviour · house · lab&page=3"
+    html = page_html(compare, written, search)
+    assert "Question 39?" in html
+    assert "<mark>" not in html
+
+
 def test_answers_come_in_pages_and_are_filtered(reader: Reader) -> None:
     first, last = (page_html(compare, reader, f"?a=1&b=3&page={page}") for page in (1, 99))
     assert "page 1 of 3" in first
