@@ -73,8 +73,12 @@ def tokens_of(rollout: Rollout) -> list[Token]:
 
 def _choices(entries: Sequence[Any]) -> list[tuple[str, float]]:
     """The first choices, with white space made visible."""
-    pairs = [(str(e[0]), float(e[1])) for e in entries if isinstance(e, list) and len(e) == 2 and e[1] is not None]
-    return [(text.translate(_VISIBLE)[:40], probability) for text, probability in pairs[:MAX_CHOICES]]
+    choices = []
+    for entry in entries:
+        match entry:
+            case [text, int() | float() as probability]:
+                choices.append((str(text).translate(_VISIBLE)[:40], float(probability)))
+    return choices[:MAX_CHOICES]
 
 
 def _head(runs: Sequence[Run], run: Run, steps: Sequence[int], step: int | None) -> Markup:

@@ -244,16 +244,6 @@ def test_lineage_draws_rolled_back_checkpoints_in_another_lane(reader: Reader) -
     assert 'aria-current="true"' in selected
 
 
-def test_tokens_show_the_choices_of_both_models(reader: Reader) -> None:
-    html = page_html(rollout_tokens, reader, "?step=20")
-    assert "Rollouts of step 20" in html
-    assert "Half of the divergence lies in" in html
-    assert "␣there 0.20" in html
-    assert "␣you 0.10" in html
-    assert html.count('class="token"') == 18
-    assert '<option value="20" selected>' in html
-
-
 def test_the_page_of_a_checkpoint_says_that_its_weights_were_deleted(tracker, written, seeded) -> None:
     assert "deleted" not in page_html(lineage, written, f"?checkpoint={seeded.recovered[2]}")
     tracker.weights_deleted(seeded.recovered[2])
@@ -269,9 +259,25 @@ def test_checkpoints_without_weights_cannot_be_tried(tracker, written, seeded) -
     assert str(seeded.recovered[1]) in dict(choices).values()
 
 
+def test_tokens_show_the_choices_of_both_models(reader: Reader) -> None:
+    html = page_html(rollout_tokens, reader, "?step=20")
+    assert "Rollouts of step 20" in html
+    assert "Half of the divergence lies in" in html
+    assert "␣there 0.20" in html
+    assert "␣you 0.10" in html
+    assert html.count('class="token"') == 18
+    assert '<option value="20" selected>' in html
+
+
 def test_tokens_of_an_unknown_shape_are_left_out(tracker, written) -> None:
     run = tracker.start_run(seed(tracker, cycles=0).project, "distill")
-    odd = [["a", 0.5, [], []], ["b"], "c", ["d", "far", [], []], ["e", None, [["x"], [1, None]], [["y", 0.5]]]]
+    odd = [
+        ["a", 0.5, [], []],
+        ["b"],
+        "c",
+        ["d", "far", [], []],
+        ["e", None, [["x"], [1, None], ["z", "most"]], [["y", 0.5]]],
+    ]
     tracker.rollouts(run, 0, [{"prompt": "p", "text": "ae", "tokens": odd}, {"prompt": "p", "text": "plain"}])
     tracker.flush()
     assert [token.text for token in rollout_tokens.tokens_of(written.rollouts(run)[0])] == ["a", "e"]
