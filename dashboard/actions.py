@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from db.tables import Study
+from db.tables import Decision, Study
 
 
 class ActionError(Exception):
@@ -19,7 +19,7 @@ class ModelAnswer(NamedTuple):
 
 
 Generate = Callable[[Sequence[int], str], list[ModelAnswer]]  # of checkpoints, to a prompt
-Decide = Callable[[int, str, str], None]  # about a checkpoint: the user and the reason
+Decide = Callable[[int, str, str, Decision], None]  # about a checkpoint: the user, the reason and the decision
 
 
 class AddNote(Protocol):
@@ -32,7 +32,6 @@ class Actions:
 
     generate: Generate | None = None
     cancel: Callable[[int], None] | None = None
-    promote: Decide | None = None
-    reject: Decide | None = None
+    decide: Decide | None = None
     add_note: AddNote | None = None
     shipped_studies: Callable[[], Sequence[Study]] = tuple  # where a project has none of its own

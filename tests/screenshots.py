@@ -25,8 +25,7 @@ from tests.db.seeded import seed, under_way
 ACTIONS = Actions(
     generate=lambda checkpoints, prompt: [],
     cancel=lambda run: None,
-    promote=lambda checkpoint, user, reason: None,
-    reject=lambda checkpoint, user, reason: None,
+    decide=lambda checkpoint, user, reason, decision: None,
     add_note=lambda text, user, *, cycle=None, checkpoint=None: None,
     shipped_studies=shipped_studies,
 )

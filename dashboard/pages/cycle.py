@@ -102,7 +102,7 @@ def render(request: PageRequest) -> list[Any]:
         join(details),
         notes_card(reader.notes(project.id, cycle=cycle.id)),
         gr.update(visible=actions.add_note is not None),
-        gr.update(visible=actions.promote is not None and cycle.recovered.checkpoint not in (None, current)),
+        gr.update(visible=actions.decide is not None and cycle.recovered.checkpoint not in (None, current)),
     ]
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import gradio as gr
 from markupsafe import Markup
 
-from dashboard.actions import ActionError, Decide
+from dashboard.actions import ActionError
 from dashboard.ui.html import MAX_NOTE_LENGTH, load
 from dashboard.ui.polling import ACTION, Dashboard, PageRequest, perform_action
-from db.tables import Note
+from db.tables import Decision, Note
 from db.verdicts import gate_outcome, overrules_gate
 
 Subject = Callable[[PageRequest], tuple[int | None, int | None]]  # the ids of the cycle and the checkpoint of a page
@@ -45,36 +45,34 @@ def _save(page: PageRequest, subject: Subject, text: str, user: str) -> str:
 
 def promotion_form(dashboard: Dashboard, subject: Subject) -> gr.Column:
     """A reason and two buttons, hidden until the page has something to decide."""
-    actions = dashboard.actions
     with gr.Column(visible=False, elem_classes="action-box", elem_id="decide-box") as box:
         label = "Your decision: reason (needed against the gate's verdict)"
         reason = gr.Textbox(label=label, max_length=2000, elem_id="decide-reason")
         browser_state, message = gr.Textbox(visible=False), gr.HTML()
         with gr.Row():
             promote = gr.Button("Promote: make it current", size="sm", variant="primary", elem_id="promote")
-            reject = gr.Button("Reject", size="sm", elem_id="reject", visible=actions.reject is not None)
+            reject = gr.Button("Reject", size="sm", elem_id="reject")
 
-    def handler(action: Decide | None, decision: str) -> Callable[[str, str, gr.Request], str]:
+    def handler(decision: Decision) -> Callable[[str, str, gr.Request], str]:
         def handle(reason: str, browser_state: str, request: gr.Request) -> str:
             user = request.username or ""
-            return perform_action(dashboard, browser_state, lambda page: _decide(page, reason, user))
-
-        def _decide(page: PageRequest, reason: str, user: str) -> str:
-            _, checkpoint = subject(page)
-            if action is None or checkpoint is None:
-                raise ActionError("There is no checkpoint here to decide about. Select one.")
-            page.require_shown("checkpoint", checkpoint)
-            candidate = page.reader.checkpoint(checkpoint)
-            if candidate and overrules_gate(decision, candidate.verdict) and not reason.strip():
-                outcome = gate_outcome(candidate.verdict)
-                raise ActionError(
-                    f"The gate's verdict is {outcome}. Give a reason first: it is stored with the decision."
-                )
-            action(checkpoint, user, reason.strip())
-            return f"{decision.capitalize()}."
+            return perform_action(dashboard, browser_state, lambda page: _decide(page, subject, reason, user, decision))
 
         return handle
 
-    for button, action, decision in ((promote, actions.promote, "promoted"), (reject, actions.reject, "rejected")):
-        button.click(handler(action, decision), [reason, browser_state], message, **ACTION)
+    promote.click(handler("promoted"), [reason, browser_state], message, **ACTION)
+    reject.click(handler("rejected"), [reason, browser_state], message, **ACTION)
     return box
+
+
+def _decide(page: PageRequest, subject: Subject, reason: str, user: str, decision: Decision) -> str:
+    _, checkpoint = subject(page)
+    if page.actions.decide is None or checkpoint is None:
+        raise ActionError("There is no checkpoint here to decide about. Select one.")
+    page.require_shown("checkpoint", checkpoint)
+    candidate = page.reader.checkpoint(checkpoint)
+    if candidate and overrules_gate(decision, candidate.verdict) and not reason.strip():
+        outcome = gate_outcome(candidate.verdict)
+        raise ActionError(f"The gate's verdict is {outcome}. Give a reason first: it is stored with the decision.")
+    page.actions.decide(checkpoint, user, reason.strip(), decision)
+    return f"{decision.capitalize()}."

@@ -41,7 +41,7 @@ def render(request: PageRequest) -> list[Any]:
     own_notes = [note for note in notes if selected and note.checkpoint_id == selected.id]
     row = NARROW_ROW if request.look.narrow else ROW
     may_note = selected is not None and request.actions.add_note is not None
-    may_decide = selected is not None and request.actions.promote is not None and selected != current
+    may_decide = selected is not None and request.actions.decide is not None and selected != current
     return [
         page_title("Lineage") + (_details(request, selected) if selected else Markup()),
         card("Checkpoints", graph(stages, current, selected, noted, outcomes, row), GRAPH_NOTE),

@@ -40,8 +40,7 @@ def dashboard_actions(project: Project) -> Actions:
     return Actions(
         generate=Models(project).generate,
         cancel=project.tracker.request_cancel,
-        promote=lambda checkpoint, user, reason: decide(checkpoint, user, reason, "promoted"),
-        reject=lambda checkpoint, user, reason: decide(checkpoint, user, reason, "rejected"),
+        decide=decide,
         add_note=add_note,
         shipped_studies=shipped_studies,
     )

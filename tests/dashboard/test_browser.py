@@ -93,10 +93,10 @@ def actions(tracker):
     def generate(checkpoints, prompt):
         return [ModelAnswer(f"model {one}", f"{prompt}, answers {one}", 0.1) for one in checkpoints]
 
-    def promote(checkpoint, user, reason):
-        tracker.promote(1, None, checkpoint, "promoted", user or "ada", reason)
+    def decide(checkpoint, user, reason, decision):
+        tracker.promote(1, None, checkpoint, decision, user or "ada", reason)
 
-    return Actions(generate=generate, cancel=tracker.request_cancel, add_note=add_note, promote=promote)
+    return Actions(generate=generate, cancel=tracker.request_cancel, add_note=add_note, decide=decide)
 
 
 def answers(page: Page) -> str:

@@ -124,7 +124,7 @@ def test_a_page_that_does_not_exist_raises_not_found(reader: Reader) -> None:
 def test_forms_without_their_action_or_subject_are_hidden(reader: Reader) -> None:
     actions = Actions(
         add_note=lambda text, user, *, cycle=None, checkpoint=None: None,
-        promote=lambda checkpoint, user, reason: None,
+        decide=lambda checkpoint, user, reason, decision: None,
     )
     assert [part["visible"] for part in parts(cycle, reader)[-2:]] == [False, False]
     assert [part["visible"] for part in parts(cycle, reader, actions=actions)[-2:]] == [True, True]
@@ -320,7 +320,7 @@ def test_a_click_is_refused_where_the_address_means_another_thing_by_then(tracke
     done = list[object]()
     actions = Actions(
         add_note=lambda text, user, *, cycle=None, checkpoint=None: done.append(cycle),
-        promote=lambda checkpoint, user, reason: done.append(checkpoint),
+        decide=lambda checkpoint, user, reason, decision: done.append(checkpoint),
         cancel=done.append,
     )
 

@@ -152,10 +152,10 @@ def test_a_repaired_model_that_overrules_the_gate_is_marked(tracker, written):
 
 
 def test_the_form_asks_for_a_reason_against_the_gate_alone(written, seeded):
-    decided: list[tuple[int, str]] = []
+    decided: list[tuple[int, str, str]] = []
 
-    def decide(checkpoint: int, user: str, reason: str) -> None:
-        decided.append((checkpoint, reason))
+    def decide(checkpoint: int, user: str, reason: str, decision: str) -> None:
+        decided.append((checkpoint, reason, decision))
 
     def click(checkpoint: int, name: str, reason: str) -> str:
         """The message after a click on one of the form's buttons."""
@@ -164,9 +164,7 @@ def test_the_form_asks_for_a_reason_against_the_gate_alone(written, seeded):
 
     subject = list[int]()
     with gr.Blocks() as app:
-        promotion_form(
-            dashboard(written, actions=Actions(promote=decide, reject=decide)), lambda page: (None, *subject)
-        )
+        promotion_form(dashboard(written, actions=Actions(decide=decide)), lambda page: (None, *subject))
     handlers: dict[str, Callable[..., str]] = {
         block.fn.__name__ + app.blocks[block.targets[0][0]].elem_id: block.fn for block in app.fns.values() if block.fn
     }
@@ -177,4 +175,4 @@ def test_the_form_asks_for_a_reason_against_the_gate_alone(written, seeded):
     assert click(failed, "reject", "") == "Rejected."
     assert click(passed, "promote", "") == "Promoted."
     assert click(failed, "promote", "reads well ") == "Promoted."
-    assert decided == [(failed, ""), (passed, ""), (failed, "reads well")]
+    assert decided == [(failed, "", "rejected"), (passed, "", "promoted"), (failed, "reads well", "promoted")]

@@ -51,14 +51,14 @@ def test_decisions_notes_and_cancelling(project: Project) -> None:
     cycle = tracker.open_cycle(project.id)
     run = tracker.start_run(project.id, "distill", cycle.id)
     checkpoint = tracker.checkpoint(project.id, "recovered", "run-1", parent=project.clean.id, run=run, cycle=cycle.id)
-    actions.promote(checkpoint, "", "it reads well")
+    actions.decide(checkpoint, "", "it reads well", "promoted")
     assert project.current.id == checkpoint
     assert reader.cycles(project.id)[0].status == "promoted"
     with pytest.raises(ActionError, match="recover rollback"):
-        actions.reject(checkpoint, "ben", "it is in use")
+        actions.decide(checkpoint, "ben", "it is in use", "rejected")
     assert reader.cycles(project.id)[0].status == "promoted"
     other = tracker.checkpoint(project.id, "recovered", "run-2", run=run, cycle=cycle.id)
-    actions.reject(other, "ben", "it does not")
+    actions.decide(other, "ben", "it does not", "rejected")
     assert reader.cycles(project.id)[0].status == "promoted", "another candidate was rejected"
     latest, first = reader.promotions(project.id)
     assert latest.who == "ben"
@@ -68,4 +68,4 @@ def test_decisions_notes_and_cancelling(project: Project) -> None:
     actions.cancel(run)
     assert reader.cancel_requested(run)
     with pytest.raises(ActionError, match="no such checkpoint"):
-        actions.promote(999, "ada", "why")
+        actions.decide(999, "ada", "why", "promoted")
