@@ -73,10 +73,10 @@ def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
 def headline(cycle: Cycle) -> Markup:
     """How a cycle went, in a few words, and what stood in the way of a promotion."""
     opening, verdict = f"Cycle {cycle.number} {_STATES.get(cycle.outcome, cycle.outcome)}", cycle.verdict or {}
+    reason = verdict.get("reason") or cycle.decision_reason
     if cycle.status == "rejected" and verdict.get("passed"):
-        opening, verdict = f"{opening}, although it passed the gate", {"reason": cycle.decision_reason}
-    reason = str(verdict.get("reason") or "") if cycle.status == "rejected" else ""
-    return join([opening, ": ", bdi(reason, 200)] if reason else [opening])
+        opening, reason = f"{opening}, although it passed the gate", cycle.decision_reason
+    return join([opening, ": ", bdi(reason, 200)] if reason and cycle.status == "rejected" else [opening])
 
 
 def measures(cycle: Cycle, trail: Trail, clean: Mark | None) -> Markup:

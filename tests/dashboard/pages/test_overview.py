@@ -63,6 +63,14 @@ def test_a_rejection_against_the_gate_is_not_explained_by_its_limits(reader):
     assert str(summaries.headline(cycle)) == text
 
 
+def test_a_rejection_without_a_verdict_on_the_end_of_the_cycle_has_its_own_reason(tracker, written, seeded):
+    """As that of the demo's first part, which is not distilled."""
+    opened = tracker.open_cycle(seeded.project)
+    damaged = tracker.checkpoint(seeded.project, "midtrained", "m", parent=seeded.base, cycle=opened.id)
+    tracker.promote(seeded.project, opened.id, damaged, "rejected", "ada", "documents alone, for comparison")
+    assert "Cycle 4 not promoted: <bdi>documents alone, for comparison</bdi>" in page_html(overview, written)
+
+
 def test_while_a_cycle_is_open_the_last_finished_one_is_shown_too(tracker, written, seeded):
     assert "Last finished" not in refreshed(written)[1], "the title is about that one"
     tracker.open_cycle(seeded.project)
