@@ -1,9 +1,11 @@
 """Requesting the content of a page without a browser, as an open page does."""
 
 import json
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import gradio as gr
 from markupsafe import Markup
 
 from dashboard.actions import Actions
@@ -42,6 +44,12 @@ def parts(page: ModuleType, reader: Reader, search: str = "", actions: Actions =
 def page_html(page: ModuleType, reader: Reader, search: str = "", actions: Actions = READ_ONLY) -> str:
     """All parts of a page that are HTML."""
     return "".join(part for part in parts(page, reader, search, actions) if isinstance(part, Markup))
+
+
+def click_handlers(app: gr.Blocks) -> dict[str, Callable[..., Any]]:
+    """What a click on each button calls, by the button's id."""
+    buttons = {id: block.elem_id for id, block in app.blocks.items() if isinstance(block, gr.Button)}
+    return {buttons[fn.targets[0][0]]: fn.fn for fn in app.fns.values() if fn.targets[0][0] in buttons}
 
 
 def refreshed(reader: Reader, previous: Any = None, project: str | None = None, dark: bool = False) -> list[Any]:

@@ -14,7 +14,7 @@ from dashboard.ui.caches import RunMetrics
 from dashboard.ui.polling import NotFound
 from db.queries import Reader
 from db.tables import DONE, TOTAL, Checkpoint, RunInputs
-from tests.dashboard.page_requests import browser_state, dashboard, page_html, page_request, parts
+from tests.dashboard.page_requests import browser_state, click_handlers, dashboard, page_html, page_request, parts
 from tests.db.seeded import result, seed, training_settings, under_way
 
 
@@ -327,16 +327,15 @@ def test_a_click_is_refused_where_the_address_means_another_thing_by_then(tracke
     with gr.Blocks() as app:
         cycle.page(app, site := dashboard(written, actions=actions))
         live_run.page(app, site)
-    buttons = {id: block.elem_id for id, block in app.blocks.items() if isinstance(block, gr.Button)}
-    handlers = {f"{fn.name}{buttons.get(fn.targets[0][0])}": fn.fn for fn in app.fns.values()}
+    handlers = click_handlers(app)
 
     def click(shown: str) -> list[str]:
         """The messages to a note, a decision and a stop, each on the page of the latest cycle or run."""
         state, request = browser_state(shown=shown), gr.Request(username="")
         return [
-            handlers["savenote-save"]("so", state, request)[0],
-            handlers["handlepromote"]("it reads well", state, request),
-            handlers["stopstop"](True, state)[0],
+            handlers["note-save"]("so", state, request)[0],
+            handlers["promote"]("it reads well", state, request),
+            handlers["stop"](True, state)[0],
         ]
 
     def shown() -> str:

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from types import ModuleType
 
 import gradio as gr
@@ -13,7 +12,7 @@ from dashboard.pages.cycle_summary import decided_by
 from dashboard.pages.forms import promotion_form
 from dashboard.ui.charts.cycles import over_time
 from db.tables import Cycle
-from tests.dashboard.page_requests import browser_state, dashboard, page_html
+from tests.dashboard.page_requests import browser_state, click_handlers, dashboard, page_html
 from tests.db.seeded import CYCLES, seed, store_verdict, try_again, verdict
 
 BOUND = {"passed": False, "value": -0.022, "bound": -0.047, "limit": -0.03, "before": 0.4, "n": 400}
@@ -160,14 +159,12 @@ def test_the_form_asks_for_a_reason_against_the_gate_alone(written, seeded):
     def click(checkpoint: int, name: str, reason: str) -> str:
         """The message after a click on one of the form's buttons."""
         subject[:] = [checkpoint]
-        return handlers[f"handle{name}"](reason, browser_state(), gr.Request(username="ada"))
+        return handlers[name](reason, browser_state(), gr.Request(username="ada"))
 
     subject = list[int]()
     with gr.Blocks() as app:
         promotion_form(dashboard(written, actions=Actions(decide=decide)), lambda page: (None, *subject))
-    handlers: dict[str, Callable[..., str]] = {
-        block.fn.__name__ + app.blocks[block.targets[0][0]].elem_id: block.fn for block in app.fns.values() if block.fn
-    }
+    handlers = click_handlers(app)
     failed, passed = seeded.recovered[2], seeded.recovered[0]
     assert "The gate&#39;s verdict is failed. Give a reason first" in click(failed, "promote", " ")
     assert "Give a reason first" in click(passed, "reject", "")

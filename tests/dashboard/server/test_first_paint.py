@@ -44,11 +44,6 @@ def test_there_is_no_first_paint_with_a_password(reader):
         assert '<div id="first">' not in client.get("/").text
 
 
-def test_a_compressed_response_has_it_too(url):
-    headers = {"Accept-Encoding": "br, gzip"}
-    assert "Cycle 3 not promoted" in httpx.get(url, headers=headers, trust_env=False).text
-
-
 @pytest.mark.parametrize("search", ["", "?number=2", "?documents=%3Cb%3E%22%C3%A4"])
 def test_the_first_request_of_the_page_hits_the_cache(reader, search):
     queries, shared = [], dashboard(reader)
