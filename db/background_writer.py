@@ -129,9 +129,7 @@ def upsert(engine: Engine, table: Table) -> Insert:
     statement = insert_into(engine, table)
     key = [column.name for column in table.primary_key]
     others = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in key}
-    if key != ["id"]:
-        statement = statement.on_conflict_do_update(index_elements=key, set_=others)
-    return cast(Insert, statement)
+    return cast(Insert, statement.on_conflict_do_update(index_elements=key, set_=others))
 
 
 def _warn_dropped(batch: list[Entry], error: Exception) -> None:

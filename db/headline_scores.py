@@ -179,7 +179,7 @@ def _first_scores(session: Session, project: int) -> list[SuiteScore]:
     )
     return [
         SuiteScore(row.checkpoint_id, row.run_id, row.number, row.suite, Headline(
-            row.value, row.n, row.low, row.high, row.task, row.metric, row.evaluation_id, row.data, row.content,
+            row.value, row.n, row.low, row.high, row.task, row.evaluation_id, row.data, row.content,
             (row.task, row.content or row.data, row.part, row.n, row.prompts or row.n),
         ))
         for row in rows

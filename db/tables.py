@@ -247,14 +247,13 @@ class Score(Table):
 
 @dataclass(frozen=True)
 class Headline:
-    """The score that stands for a suite, with its task and metric."""
+    """The score that stands for a suite, with its task."""
 
     value: float | None
     n: int
     low: float | None
     high: float | None
     task: str
-    metric: str
     evaluation: int  # of several that are pooled, the first
     data: str
     content: str | None  # as of the evaluation

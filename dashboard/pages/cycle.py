@@ -77,7 +77,7 @@ def render(request: PageRequest) -> list[Any]:
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
     current = reader.current(project.id)
-    trail = summaries.trails(past, stages, current=current)[-1]
+    (trail,) = summaries.trails([cycle], stages, current=current)
     runs = reader.runs(project.id)
     cycle_runs = [run for run in reversed(runs) if run.cycle == cycle.number]
     smoothing, log = request.query.get("smoothing", ""), request.query.get("scale") == "log"
@@ -136,13 +136,10 @@ def _subject(request: PageRequest) -> tuple[int | None, int | None]:
 
 
 def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
-    numbers = [other.number for other in cycles]
-    index = numbers.index(cycle.number)
+    index = cycles.index(cycle)
     result = [link("cycles", "All cycles")]
-    if index > 0:
-        result.append(link("cycle", f"← Cycle {numbers[index - 1]}", number=numbers[index - 1]))
-    if index + 1 < len(numbers):
-        result.append(link("cycle", f"Cycle {numbers[index + 1]} →", number=numbers[index + 1]))
+    result += [link("cycle", f"← Cycle {other.number}", number=other.number) for other in cycles[:index][-1:]]
+    result += [link("cycle", f"Cycle {other.number} →", number=other.number) for other in cycles[index + 1 :][:1]]
     ends = [stage.checkpoint.id for stage in (cycle.clean, cycle.recovered) if stage.checkpoint]
     if len(ends) == 2:
         result.append(link("compare", "Compare with the clean model", a=ends[0], b=ends[1]))

@@ -15,6 +15,8 @@ from dashboard.ui.charts.cycles import Trail
 from dashboard.ui.charts.figure import NAMES, Axis
 from dashboard.ui.html import (
     Cell,
+    badge,
+    bdi,
     card,
     change,
     choice,
@@ -28,6 +30,7 @@ from dashboard.ui.html import (
     page_title,
     search_field,
     table,
+    with_note,
 )
 from dashboard.ui.polling import Dashboard, PageRequest, poll
 from db.headline_scores import MEASURES
@@ -117,8 +120,8 @@ def _how_read(midtraining: Run | None) -> str:
 def _cells(cycle: Cycle, trail: Trail, cost: summaries.Cost, root: str, how_read: str) -> list[Cell]:
     return [
         Cell(link("cycle", f"Cycle {cycle.number}", number=cycle.number), "", cycle.number),
-        Cell(_html.badge_with_note(cycle.outcome, summaries.decided_by(cycle)), "", cycle.outcome),
-        Cell(_html.documents(documents_path(cycle, root), how_read), "documents"),
+        Cell(with_note(badge(cycle.outcome), summaries.decided_by(cycle)), "", cycle.outcome),
+        Cell(with_note(bdi(documents_path(cycle, root), 120), how_read), "documents"),
         *(_score_cell(trail, axis) for axis in MEASURES),
         Cell(sum(cost.steps.values()), "number"),
         Cell(nothing(), "number", "")

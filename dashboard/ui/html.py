@@ -152,6 +152,7 @@ form: Macro = _html.form
 choice: Macro = _html.choice
 search_field: Macro = _html.search_field
 nothing: Macro = _html.nothing
+with_note: Macro = _html.with_note
 
 
 class Cell(NamedTuple):
