@@ -141,6 +141,7 @@ def test_the_report_of_a_study_is_one_file_that_loads_nothing(tracker, written, 
     assert "<script>x" not in html
     body = html[html.index("<body>") :]
     assert "<svg" in body
+    assert "before anything ran</p>" in body, "it has no page to link to"
     assert not re.search(r'(?:src|href)="', body)
 
 
