@@ -49,6 +49,7 @@ def trails(
     """
     by_checkpoint = {stage.checkpoint.id: stage for stage in stages if stage.checkpoint}
     drift, result = drift or {}, []
+    drifts = [metric for metric in DRIFT if any(metric in scores for scores in drift.values())]
     for cycle in cycles:
         under_way = current.id if current and cycle.status == "open" else None
         parent = cycle.damaged.checkpoint.parent_id if cycle.damaged.checkpoint else under_way
@@ -57,7 +58,7 @@ def trails(
         name = "clean" if start is cycle.clean else f"before cycle {cycle.number}"
         # Until the cycle has measured something, the latest answers are to another cycle's questions.
         knowledge = cycle.clean.scores.get("knowledge") if cycle.damaged.scores else None
-        drifted = dict.fromkeys(DRIFT, Level(0.0)) if drift and from_clean else _drift(start, drift)
+        drifted = dict.fromkeys(drifts, Level(0.0)) if from_clean else _drift(start, drift)
         kept = {measure: start.scores[measure] for measure in RELATIVE if measure in start.scores}
         before = Mark(name, _levels({**kept, "knowledge": knowledge}) | drifted)
         damaged = _mark(f"cycle {cycle.number} mid-trained", cycle.damaged, drift)

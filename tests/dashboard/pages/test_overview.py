@@ -50,7 +50,8 @@ def test_the_chart_over_time_has_the_drift_of_each_checkpoint_once_it_was_measur
     for checkpoint, kl in (*measured, (seeded.recovered[0], 0.25), (seeded.recovered[1], 0.75)):
         drift = {"task": "drift", "suite": "drift", "data": "own prompts", "seconds": 1.0}
         tracker.evaluation(checkpoint, None, drift | {"metrics": {"kl_from_clean": {"value": kl, "n": 128}}})
-    assert "Drift, own replies" in page_html(overview, written)
+    assert "Drift, own replies" in (html := page_html(overview, written))
+    assert "Drift, new task" not in html, "it was not measured, as where no documents are kept"
     first, second, _ = summaries.trails(written.cycles(1), written.stages(1), written.drift(1))
     values = [[mark.level("kl_from_clean") for mark in trail.marks] for trail in (first, second)]
     assert values == [[Level(0.0), Level(0.5), Level(0.25)], [Level(0.25), None, Level(0.75)]]
