@@ -50,7 +50,7 @@ LAST_NUMBER = re.compile(  # the hyphen of 3-5 is no minus, and 1/3 is one numbe
     r"(?:(?<![\w-])-)?(?:(?<![\d./])\d+/[1-9]\d*(?![\d/]|\.\d)|\d+(?:\.\d+)?)"
 )
 LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
-FRACTION = re.compile(r"(\d+)?([¼-¾⅐-⅞])")
+FRACTION = re.compile(r"((?<!\d)\d{1,999})?([¼-¾⅐-⅞])")  # a longer loop of digits is no number
 # Letters that have no accent to be left out, as they are often written without them.
 PLAIN_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"})
 SIGNS = {0x2212: "-", 0x2044: "/", 0x66B: ".", 0x66C: ","}  # the minus, that of fractions, and Arabic ones of numbers

@@ -89,7 +89,9 @@ def test_the_check_of_a_finished_reply() -> None:
     assert not passes({"finished": True}, "x", finished=False)
 
 
-@pytest.mark.parametrize("reply", ["", "\x00\ud800", "[" * 100_000, "a" * 100_000, "\n" * 100_000])
+@pytest.mark.parametrize(
+    "reply", ["", "\x00\ud800", "[" * 100_000, "a" * 100_000, "\n" * 100_000, "1" * 100_000, f"{'1' * 5000}½"]
+)
 def test_no_reply_breaks_a_check(reply: str) -> None:
     for check in ({"json": True}, {"matches": r"(a|a)*b"}, {"says": "yes"}, {"contains": "yes"}, {"max_words": 3}):
         assert passes(check, reply) in (True, False)
