@@ -8,10 +8,13 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
+from evals.benchmarks import BENCHMARKS
 from evals.measurement_keys import data_hash
+from evals.results import HEADLINES
 from recovery.errors import RecoverError
 from recovery.models.students import checkpoint_metadata
 
+SUITES = (*HEADLINES, "retention")
 YAML_SUFFIXES = (".yaml", ".yml")
 FILE_SUFFIXES = (".jsonl", *YAML_SUFFIXES)
 LAB_TASKS = {"behaviour": ("ifeval", "refusals"), "retention": ("arithmetic", "own_world")}  # that `lab` stands for
@@ -43,9 +46,15 @@ def resolve_suites(base: str | Path) -> dict[str, str]:
 
 
 def load_suites(base: str | Path) -> dict[str, str]:
-    """Resolve the suites and check that every file exists and may be used. Raise RecoverError otherwise."""
+    """Resolve the suites and check that each exists, and that every file does and may be used. Raise RecoverError
+    otherwise."""
     suites, folder = resolve_suites(base), Path(base).absolute()
-    files = suite_files(suites)
+    files, known = suite_files(suites), (*SUITES, *BENCHMARKS)
+    if unknown := next((suite for suite in suites if suite not in known), None):
+        raise RecoverError(
+            f"The file {folder / 'recover.json'} names the suite {unknown!r}, which does not exist. Use one of "
+            f"{', '.join(known)}."
+        )
     for suite, task_spec in suites.items():
         names = Counter(name for task in task_names(task_spec) for name in _names_of_results(suite, task))
         if repeated := [name for name, count in names.items() if count > 1]:

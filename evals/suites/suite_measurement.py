@@ -6,11 +6,11 @@ from pathlib import Path
 
 from evals.benchmarks import BENCHMARKS, local_folder
 from evals.downloads import public_ifeval
-from evals.results import HEADLINES, Metric, Result, Tokens, item_key
+from evals.results import Metric, Result, Tokens, item_key
 from evals.splits import Blocks, Split, secondary_task_limit, select_items
 from evals.subject import Subject
 from evals.suites import lab
-from evals.suites.config import file_hash, is_task_file, task_names
+from evals.suites.config import SUITES, file_hash, is_task_file, task_names
 from evals.suites.custom_checks import measure_checks, read_tasks
 from evals.suites.general import general_questions, measure_general
 from evals.suites.instruction_following import Prompt, measure_ifeval, parse_prompt, read_prompts
@@ -27,7 +27,6 @@ from evals.suites.training_texts import (
 )
 from recovery.errors import RecoverError
 
-SUITES = (*HEADLINES, "retention")
 DEFAULT_TASKS = {  # of a base that names none for the suite
     "behaviour": "ifeval",
     "retention": "general",

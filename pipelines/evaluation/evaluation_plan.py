@@ -14,13 +14,12 @@ from evals.measurement_keys import data_hash, measurement_key
 from evals.results import Result, item_key
 from evals.splits import Blocks, Split, secondary_task_limit, split_of
 from evals.subject import Subject
-from evals.suites.config import content_id, suite_files
+from evals.suites.config import SUITES, content_id, suite_files
 from evals.suites.custom_checks import read_tasks
 from evals.suites.general import FACTS
 from evals.suites.instruction_following import read_prompts
 from evals.suites.knowledge import measure_questions, read_questions
 from evals.suites.suite_measurement import (
-    SUITES,
     count_prompts,
     count_retention_items,
     is_public_ifeval_available,

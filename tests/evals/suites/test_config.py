@@ -112,3 +112,10 @@ def test_the_tasks_that_the_lab_stands_for_count(tmp_path: Path, suite: str, tas
     with pytest.raises(RecoverError, match="has two tasks of the name"):
         load_suites(base(tmp_path, **{suite: tasks}))
     assert load_suites(base(tmp_path, behaviour="lab", retention="lab,general", knowledge="lab"))
+
+
+def test_a_suite_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """Else its tasks would be left out, and those of the default measured."""
+    with pytest.raises(RecoverError, match=r"names the suite 'behavior', .* Use one of behaviour, .*retention, gsm8k"):
+        load_suites(base(tmp_path, behavior="lab"))
+    assert load_suites(base(tmp_path, gsm8k="gsm8k_cot")) == {"gsm8k": "gsm8k_cot"}
