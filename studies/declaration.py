@@ -310,22 +310,22 @@ def read_declaration(name: str) -> tuple[Declaration, Path | None]:
     if path.suffix == ".toml":
         if not path.is_file():
             raise RecoverError(f"There is no file {path}. Name a study of `recover study --list`, or a TOML file.")
-        return parse_declaration(path.read_text(encoding="utf-8"), str(path)), path.parent
+        return parse_declaration(path.read_bytes(), str(path)), path.parent
     if name not in shipped():
         raise RecoverError(
             f"There is no study {name!r}. Choose one of {', '.join(shipped())}, or name a TOML file of your own."
         )
-    return parse_declaration((SHIPPED / f"{name}.toml").read_text(encoding="utf-8"), name), None
+    return parse_declaration((SHIPPED / f"{name}.toml").read_bytes(), name), None
 
 
 def shipped() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in SHIPPED.iterdir() if file.name.endswith(".toml"))
 
 
-def parse_declaration(text: str, name: str) -> Declaration:
+def parse_declaration(content: bytes, name: str) -> Declaration:
     try:
-        declared = Declaration.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+        declared = Declaration.model_validate(tomllib.loads(content.decode("utf-8-sig")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecoverError(f"The declaration {name} is not valid TOML: {error}. Correct it and try again.") from error
     except ValidationError as error:
         raise RecoverError(_explain(error, name)) from error

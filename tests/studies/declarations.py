@@ -60,7 +60,7 @@ world = "cycle"
 
 def study(old: str = "", new: str = "", size: str = "quick") -> Study:
     assert old in DECLARATION
-    return Study("small", size, parse_declaration(DECLARATION.replace(old, new), "small"))
+    return Study("small", size, parse_declaration(DECLARATION.replace(old, new).encode(), "small"))
 
 
 def about(metric: str) -> Study:

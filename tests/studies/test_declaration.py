@@ -151,7 +151,7 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
 def test_a_declaration_that_is_wrong_gets_one_sentence(old: str, new: str, sentence: str) -> None:
     assert old in DECLARATION
     with pytest.raises(RecoverError) as refusal:
-        parse_declaration(DECLARATION.replace(old, new, 1), "mine.toml")
+        parse_declaration(DECLARATION.replace(old, new, 1).encode(), "mine.toml")
     assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -180,6 +180,15 @@ def test_a_size_has_fewer_arms_and_the_claims_about_these(tmp_path: Path) -> Non
     assert len(quick.arms) == 5
     (tmp_path / "mine.toml").write_text(DECLARATION + tuned)
     assert load_study(str(tmp_path / "mine.toml"), "quick").hash == quick.hash
+
+
+def test_a_declaration_may_have_a_byte_order_mark_and_is_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(DECLARATION, encoding="utf-8-sig")
+    assert load_study(str(file), "quick").hash == study().hash
+    file.write_bytes(DECLARATION.replace("A paper", "Größe").encode("latin-1"))
+    with pytest.raises(RecoverError, match=r"The declaration .*mine\.toml is not valid TOML: .* Correct it"):
+        load_study(str(file), "quick")
 
 
 def test_groups_of_answers_by_length() -> None:
