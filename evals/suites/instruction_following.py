@@ -37,7 +37,9 @@ class Prompt:
 def read_prompts(path: str | Path) -> list[Prompt]:
     prompts = [parse_prompt(row) for row in read_rows(path)]
     if len({prompt.key for prompt in prompts}) < len(prompts):
-        raise RecoverError(f'Two lines of {path} have the same "key". Give every prompt its own key.')
+        raise RecoverError(
+            f'Two lines of {path} have the same key or the same prompt. Give every prompt its own "key".'
+        )
     return prompts
 
 

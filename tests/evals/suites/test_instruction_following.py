@@ -120,9 +120,10 @@ def test_prompts_must_have_different_keys_and_null_is_none(tmp_path: Path) -> No
     line = {"key": None, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     file = write_jsonl(tmp_path / "prompts.jsonl", [line | {"prompt": text} for text in "ab"])
     assert len({prompt.key for prompt in read_prompts(file)}) == 2
-    write_jsonl(file, [line | {"prompt": text, "key": 7} for text in "ab"])
-    with pytest.raises(RecoverError, match="same"):
-        read_prompts(file)
+    for other in ({"prompt": "b", "key": 7}, {"prompt": "a"}):
+        write_jsonl(file, [line | {"prompt": "a"} | other] * 2)
+        with pytest.raises(RecoverError, match="have the same key or the same prompt"):
+            read_prompts(file)
 
 
 def test_without_punkt_sentences_and_words_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
