@@ -125,7 +125,7 @@ def measure_diversity(
             [sum(len(g.logprobs) for g in group) for group in groups],
         ),
     }
-    settings = {"samples": samples, "max_new_tokens": DIVERSITY_TOKENS, "seed": 0, "thinking": subject.thinking}
+    settings = {"samples": samples, "max_new_tokens": DIVERSITY_TOKENS, "seed": 0}
     return Result("diversity", "drift", data, metrics, items, settings, *cost())
 
 

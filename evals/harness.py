@@ -70,7 +70,7 @@ def run_task(
     seconds, tokens = cost()
     count = len(report["samples"])  # the cost of a group is divided equally between its tasks
     task_cost = seconds / count, Tokens(tokens.read // count, tokens.written // count)
-    settings = {"limit": limit, "part": split, "thinking": subject.thinking, "lm_eval": version("lm_eval")}
+    settings = {"limit": limit, "part": split, "lm_eval": version("lm_eval")}
     data = "local" if local_folder(task) else "lm-eval"
     results = []
     for name, samples in report["samples"].items():

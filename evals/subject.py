@@ -28,10 +28,6 @@ class Subject:
     chat: Chat
     end_loops: bool = True  # end greedy replies that repeat themselves, and fill them up with what they repeat
 
-    @property
-    def thinking(self) -> bool:
-        return self.chat.thinking
-
     def encode(self, text: str) -> list[int]:
         """Tokenize plain text as training does: without special tokens, and the name of one is text."""
         return list(self.chat.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
@@ -46,7 +42,7 @@ class Subject:
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=not add_generation_prompt,
-            enable_thinking=self.thinking,
+            enable_thinking=False,
         )
         return str(rendered)
 

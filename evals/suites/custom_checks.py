@@ -72,7 +72,7 @@ def measure_checks(
         return [_judge(task, answer) for task, answer in zip(tasks, answers, strict=True)]
 
     items, block_settings = ask_in_blocks(tasks, lambda task: task.key, ask, blocks)
-    settings = block_settings | {"max_new_tokens": MAX_NEW_TOKENS, "thinking": subject.thinking}
+    settings = block_settings | {"max_new_tokens": MAX_NEW_TOKENS}
     path = Path(path)
     return Result(path.stem, suite, path.name, _metrics(items), items, settings, *cost())
 

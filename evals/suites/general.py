@@ -64,7 +64,7 @@ def measure_general(subject: Subject, limit: int | None = None, split: Split = "
         passes[item.verdicts["kind"]].append(item.passed)
     metrics = {"match": Metric.from_passes([item.passed for item in items])}
     metrics |= {f"match/{kind}": Metric.from_passes(values) for kind, values in sorted(passes.items())}
-    return Result("general", "retention", "general", metrics, items, {"thinking": subject.thinking}, *cost())
+    return Result("general", "retention", "general", metrics, items, {}, *cost())
 
 
 def _choice_logprobs(subject: Subject, questions: Sequence[GeneralQuestion]) -> list[list[float]]:

@@ -61,7 +61,6 @@ def measure_ifeval(
     items, block_settings = ask_in_blocks(prompts, lambda prompt: prompt.key, ask, blocks)
     settings = block_settings | {
         "max_new_tokens": max_new_tokens,
-        "thinking": subject.thinking,
         "sentence_splitter": splitter,
         "lm_eval": version("lm_eval"),
     }

@@ -63,8 +63,7 @@ def measure_questions(
         "answer_logprob": Metric.from_values(likelihoods),
         "finished": Metric.from_passes([answer.finished for answer in answers]),
     }
-    settings = {"max_new_tokens": max_new_tokens, "thinking": subject.thinking}
-    return Result(task, suite, data, metrics, items, settings, *cost())
+    return Result(task, suite, data, metrics, items, {"max_new_tokens": max_new_tokens}, *cost())
 
 
 def _merged(questions: Sequence[Question]) -> list[Question]:

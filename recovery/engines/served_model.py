@@ -47,8 +47,8 @@ def identify(server: Server, chat: Chat) -> None:
             f"The server {server.address} serves {server.model}, whose tokenizer is another than the student's. "
             "Serve a model of the same family."
         )
-    message, thinking = [{"role": "user", "content": "Hello?"}], {"enable_thinking": chat.thinking}
-    rendered = _ask(server, "/tokenize", messages=message, chat_template_kwargs=thinking).get("tokens")
+    message, options = [{"role": "user", "content": "Hello?"}], {"enable_thinking": False}
+    rendered = _ask(server, "/tokenize", messages=message, chat_template_kwargs=options).get("tokens")
     if rendered is not None and rendered != chat.prompt(message) and not prints_date(chat.tokenizer):
         raise RecoverError(
             f"The server {server.address} serves {server.model}, whose chat template is another than the student's. "

@@ -41,19 +41,16 @@ class Chat:
     tokenizer: Any
     eos_ids: frozenset[int]  # all that end a turn, and the separator
     separator: int  # ends each document in pre-training
-    thinking: bool = False  # must be the same for rollouts and evaluations
     turn_ends: frozenset[int] = frozenset()  # those that its files name, where programs stop; empty: all `eos_ids`
 
     @classmethod
-    def from_tokenizer(
-        cls, tokenizer: Any, generation_config: Any = None, *, separator: int | None = None, thinking: bool = False
-    ) -> "Chat":
+    def from_tokenizer(cls, tokenizer: Any, generation_config: Any = None, *, separator: int | None = None) -> "Chat":
         """Without a `separator` it is the vocabulary's best guess."""
         ends = getattr(generation_config, "eos_token_id", None)
         separator = document_ends(tokenizer)[0] if separator is None else separator
         ids = {*(ends if isinstance(ends, list | tuple) else [ends]), tokenizer.eos_token_id, turn_end(tokenizer)}
         named = frozenset(ids - {None})
-        return cls(tokenizer, named | {separator}, separator, thinking, named)
+        return cls(tokenizer, named | {separator}, separator, named)
 
     def with_separator(self, separator: int) -> "Chat":
         return replace(self, separator=separator, eos_ids=self.eos_ids | {separator})
@@ -211,8 +208,8 @@ class Chat:
         return list(tokens)
 
     def _apply(self, messages: list[Message], tools: list[Any] | None, **options: Any) -> Any:
-        # Templates without a thinking mode ignore whether it is enabled.
-        return apply_template(self.tokenizer, messages, tools=tools, enable_thinking=self.thinking, **options)
+        # Templates without a thinking mode ignore that it is off, in rollouts and evaluations alike.
+        return apply_template(self.tokenizer, messages, tools=tools, enable_thinking=False, **options)
 
 
 def apply_template(tokenizer: Any, messages: list[Message], *, tokenize: bool, **options: Any) -> Any:

@@ -26,13 +26,12 @@ from tests.models import BOS, CHATML, bytewise, tiny_student, tiny_tokenizer
 THINKING = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
 
 
-def chat(template: str | None = CHATML, thinking: bool = False) -> Chat:
-    return Chat.from_tokenizer(tiny_tokenizer(template=template), thinking=thinking)
+def chat(template: str | None = CHATML) -> Chat:
+    return Chat.from_tokenizer(tiny_tokenizer(template=template))
 
 
-def test_the_thinking_mode_is_passed_to_the_template() -> None:
+def test_the_template_is_told_that_thinking_is_off() -> None:
     assert "</think>" in chat(THINKING).text(chat(THINKING).prompt("hi"))
-    assert "</think>" not in chat(THINKING, thinking=True).text(chat(THINKING, thinking=True).prompt("hi"))
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
