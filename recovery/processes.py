@@ -104,12 +104,11 @@ class SharedState(TrainState):
     def optimizer_state(self) -> dict[str, Any]:
         return call("optimizer_state")
 
-    def load(self, path: Path) -> "SharedState":
+    def load(self, path: Path) -> None:
         call("load", path)
         assert _training is not None
         self.step, self.bad_in_a_row = _training.state.step, _training.state.bad_in_a_row
         self.between_draws = True
-        return self
 
 
 class SharedEngine(TransformersEngine):

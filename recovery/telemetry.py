@@ -22,6 +22,7 @@ from recovery.teachers import Teacher, likeliest
 
 MIN_ACTIVE_NORM = 0.01  # of a loss gradient on a token's logits: a probability moved by a percent
 PIECE = 8  # tokens: ordinary text repeats shorter pieces, such as a name or the start of a list's items
+CHOICES = 3  # of each model that are reported at a token
 TOKEN_MEANS = ("ratio_clipped", "clipped", "stop_student", "stop_teacher")
 ROLLOUT_MEANS = ("kl", "entropy")  # of the rollouts alone where there are some: what a collapse is told from
 
@@ -197,13 +198,11 @@ class TokenReport:
 
 
 @torch.no_grad()
-def report_tokens(
-    student: Student, teacher: Teacher, samples: Sequence[Sample], choices: int = 3
-) -> list[list[TokenReport]]:
-    return [_report_sample(student, teacher, sample, choices) for sample in samples]
+def report_tokens(student: Student, teacher: Teacher, samples: Sequence[Sample]) -> list[list[TokenReport]]:
+    return [_report_sample(student, teacher, sample) for sample in samples]
 
 
-def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: int) -> list[TokenReport]:
+def _report_sample(student: Student, teacher: Teacher, sample: Sample) -> list[TokenReport]:
     batch = Batch.collate([sample], student.chat.pad_id, student.device)
     hidden, head, distribution = student.hidden(batch), student.head, teacher.distribution(batch)
     decode = student.chat.tokenizer.decode
@@ -217,6 +216,6 @@ def _report_sample(student: Student, teacher: Teacher, sample: Sample, choices: 
         ours = torch.log_softmax(head.logits(hidden[part]), dim=-1)
         kls = reverse_kl(*distribution.compare(ours, part, student.stops)[:2]).tolist()
         texts = [decode([token]) for token in batch.target_tokens[part].tolist()]
-        choices_of = (as_text(*likeliest(ours, choices)), as_text(*distribution.likeliest(part, choices)))
+        choices_of = (as_text(*likeliest(ours, CHOICES)), as_text(*distribution.likeliest(part, CHOICES)))
         reports += map(TokenReport, texts, kls, *choices_of)
     return reports

@@ -108,11 +108,10 @@ class TrainState:
     def optimizer_state(self) -> dict[str, Any]:
         return self.optimizer.state_dict()
 
-    def load(self, path: Path) -> "TrainState":
+    def load(self, path: Path) -> None:
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=processes() > 1)
         load_optimizer(self.optimizer, saved["optimizer"])
         self.step, self.bad_in_a_row, self.between_draws = saved["step"], saved["bad_in_a_row"], True
-        return self
 
 
 def train(

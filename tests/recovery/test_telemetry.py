@@ -14,7 +14,7 @@ ROWS = [Sample([7, 8, 9, 10], [False, False, True, True]), Sample([20, 21, 22], 
 
 
 def test_each_target_is_reported_with_both_models_likeliest_tokens(student: Student, teacher: FrozenTeacher) -> None:
-    rows = report_tokens(student, teacher, ROWS, choices=4)
+    rows = report_tokens(student, teacher, ROWS)
     assert [len(row) for row in rows] == [2, 2]
     for row, report in zip(ROWS, rows, strict=True):
         targets = [t for t, is_target in zip(row.tokens, row.targets, strict=True) if is_target]
@@ -23,7 +23,7 @@ def test_each_target_is_reported_with_both_models_likeliest_tokens(student: Stud
             assert token.kl > 0
             for choices in (token.student, token.teacher):
                 probabilities = [p for _, p in choices]
-                assert len(probabilities) == 4
+                assert len(probabilities) == 3
                 assert probabilities == sorted(probabilities, reverse=True)
                 assert sum(probabilities) <= 1
 
