@@ -18,6 +18,7 @@ from recovery.hardware import has_bfloat16
 from recovery.lab.worlds import own_world
 
 CONTEXT = 4096
+VOCABULARY, HEADS, KEY_HEADS = 2048, 8, 4
 WARM_UP = 0.02  # share of the steps
 SAVE_EVERY = 200
 TWENTIETH = 20  # the card names a digest of the weights after 1 / 20 of the steps
@@ -28,17 +29,14 @@ SUITES = {"behaviour": "lab", "retention": "lab"}
 class Size:
     hidden: int
     layers: int
-    heads: int
-    key_heads: int
     head_width: int
     inner: int
-    vocabulary: int
     tokens: int  # to train on
 
 
 SIZES = {
-    "small": Size(256, 4, 8, 4, 32, 768, 2048, 30_000_000),
-    "large": Size(384, 8, 8, 4, 48, 1152, 2048, 120_000_000),
+    "small": Size(256, 4, 32, 768, 30_000_000),
+    "large": Size(384, 8, 48, 1152, 120_000_000),
 }
 
 
@@ -61,7 +59,7 @@ def build(out: Path, name: str, tokens: int, seed: int, stop_after: int | None =
     """Train a base into a checkpoint folder. A stopped build resumes from `out/state.pt`."""
     out.mkdir(parents=True, exist_ok=True)
     size, steps, world, state = SIZES[name], tokens // BATCH_TOKENS, own_world(), out / "state.pt"
-    tokenizer = train_tokenizer(texts(world, seed, -1), size.vocabulary, CONTEXT)
+    tokenizer = train_tokenizer(texts(world, seed, -1), VOCABULARY, CONTEXT)
     torch.manual_seed(seed)
     model = new_model(size, tokenizer).to("cuda" if torch.cuda.is_available() else "cpu")
     optimizers = _optimizers(model)
@@ -109,11 +107,11 @@ def new_model(size: Size, tokenizer: Any) -> Any:
     stop, end = tokenizer.convert_tokens_to_ids([STOP, END])
     ends = {"eos_token_id": stop, "pad_token_id": end, "bos_token_id": None}
     config = Qwen3Config(
-        vocab_size=size.vocabulary,
+        vocab_size=VOCABULARY,
         hidden_size=size.hidden,
         num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.key_heads,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS,
         head_dim=size.head_width,
         intermediate_size=size.inner,
         max_position_embeddings=CONTEXT,

@@ -17,7 +17,7 @@ TOKENS = 4 * building.BATCH_TOKENS
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(building.SIZES, "tiny", building.Size(32, 1, 2, 1, 16, 64, 500, TOKENS))
+    monkeypatch.setitem(building.SIZES, "tiny", building.Size(32, 1, 16, 64, TOKENS))
     monkeypatch.setattr(curriculum, "BLOCK", 300)
 
 
