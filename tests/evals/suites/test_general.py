@@ -115,14 +115,6 @@ def test_every_kind_has_its_metric() -> None:
         assert result.metrics[f"match/{kind}"].n == count
 
 
-def test_the_question_goes_through_the_chat_template() -> None:
-    texts: list[str] = []
-    measure_general(fake_subject("", likelihood=lambda text: texts.append(text) or -1.0), limit=3)
-    for question in QUESTIONS[:3]:
-        for choice in question.choices:
-            assert f"<user>{question.text}<assistant>{question.reply_start} {sentence_end(choice)}" in texts
-
-
 def test_it_is_the_retention_of_a_base_that_names_none() -> None:
     for suites in ({}, {"behaviour": "lab"}, {"retention": "general"}):
         assert suite_tasks("retention", suites) == ["general"]

@@ -13,7 +13,6 @@ from recovery.errors import RecoverError
 from recovery.models.chat_template import (
     DATE,
     Chat,
-    added_tokens,
     check_same_tokenizer,
     check_same_vocabulary,
     document_ends,
@@ -141,13 +140,6 @@ def test_a_document_starts_with_the_bos_if_the_tokenizer_adds_one() -> None:
     unused = plain.tokenizer
     unused.bos_token = "<|im_start|>"  # some models define a BOS that they never use
     assert (plain.document_bos, plain.scoring_prefix) == (None, unused.bos_token_id)
-
-
-def test_a_student_may_have_more_tokens_behind_those_of_its_teacher() -> None:
-    student = chat()
-    student.tokenizer.add_tokens(["zebra", "quagga"])
-    check_same_tokenizer(student, chat())
-    assert added_tokens(student, chat()) == 2
 
 
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
