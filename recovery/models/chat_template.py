@@ -49,7 +49,7 @@ class Chat:
         ends = getattr(generation_config, "eos_token_id", None)
         separator = document_ends(tokenizer)[0] if separator is None else separator
         ids = {*(ends if isinstance(ends, list | tuple) else [ends]), tokenizer.eos_token_id, turn_end(tokenizer)}
-        named = frozenset(ids - {None})
+        named = frozenset(id for id in ids if id is not None and id >= 0)  # -1 stands for none in old files
         return cls(tokenizer, named | {separator}, separator, named)
 
     def with_separator(self, separator: int) -> "Chat":

@@ -178,7 +178,7 @@ def test_a_broken_generation_config_is_named(tmp_path: Path, text: str) -> None:
             load(str(tmp_path))
 
 
-@pytest.mark.parametrize(("ends", "turn_ends"), [([2, 60], {2, 60}), (60, {2, 60}), (None, {2})])
+@pytest.mark.parametrize(("ends", "turn_ends"), [([2, 60], {2, 60}), (60, {2, 60}), (None, {2}), (-1, {2})])
 def test_without_a_generation_config_the_config_names_the_ends(
     tmp_path: Path, ends: list[int] | int | None, turn_ends: set[int]
 ) -> None:
