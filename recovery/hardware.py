@@ -74,14 +74,15 @@ def has_bfloat16(device: str | None = None) -> bool:
     if kind == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # Only x86 units count: what mkldnn reports as supported may be emulated, two to four times slower.
-    return kind == "cpu" and not _processor_features().isdisjoint(("amx_bf16", "avx512_bf16"))
+    features = set(processor_field("flags").split())  # torch has a function for it from 2.13 on
+    return kind == "cpu" and not features.isdisjoint(("amx_bf16", "avx512_bf16"))
 
 
 @cache
-def _processor_features() -> frozenset[str]:
-    """As Linux lists them; empty elsewhere. torch has a function for it from 2.13 on."""
+def processor_field(name: str) -> str:
+    """What Linux says of the first processor, such as its `model name`; empty elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return frozenset()
-    return frozenset(feature for line in lines if line.startswith("flags") for feature in line.split())
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

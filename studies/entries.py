@@ -24,6 +24,7 @@ from evals.results import MEASURES, POOLED, Result, finite, main_result
 from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide
 from pipelines.storage import open_atomic, write_atomic
 from recovery.errors import RecoverError
+from recovery.hardware import processor_field
 from studies.declaration import OWN_CYCLE, WITHOUT_ITEMS, Claim, Study
 
 Entry = dict[str, Any]
@@ -152,17 +153,9 @@ def _name(seed: int, arm: str) -> str:
 def here() -> dict[str, Any]:
     """The code and the machine of this process."""
     system = f"{platform.system()} {platform.machine()}"
-    machine = {"processor": _processor(), "cores": os.cpu_count(), "system": system}
+    processor = processor_field("model name") or platform.processor()
+    machine = {"processor": processor, "cores": os.cpu_count(), "system": system}
     return {"commit": code_version(), "machine": machine, "versions": _versions()}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor()
 
 
 def _versions() -> dict[str, str | None]:
