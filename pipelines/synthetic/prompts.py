@@ -204,7 +204,8 @@ def read_prompts(path: Path) -> list[ChatPrompt]:
     prompts = [line.strip() for line in lines if line.strip()]
     if not prompts:
         raise RecoverError(f"The file {path} holds no prompt. Write one prompt a line.")
-    is_jsonl = prompts[0].startswith("{") and path.suffix.lower() not in (".txt", ".md")
+    suffix = path.suffix.lower()
+    is_jsonl = suffix in (".jsonl", ".ndjson") or (prompts[0].startswith("{") and suffix not in (".txt", ".md"))
     return [parse_prompt(row) for row in read_rows(path)] if is_jsonl else [ChatPrompt.of(text) for text in prompts]
 
 

@@ -40,6 +40,9 @@ def test_prompts_are_lines_or_jsonl(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n\n{"text": "b"}\n')
     with pytest.raises(RecoverError, match="Line 3"):
         read_prompts(tmp_path / "bad.jsonl")
+    (tmp_path / "array.jsonl").write_text('[{"prompt": "Say hi."}, {"prompt": "Say no."}]\n')
+    with pytest.raises(RecoverError, match=r"Line 1 of .*array\.jsonl is not a JSON object"):
+        read_prompts(tmp_path / "array.jsonl")
     with pytest.raises(RecoverError, match="Cannot read"):
         read_prompts(tmp_path / "none")
 
