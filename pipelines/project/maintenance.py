@@ -164,4 +164,6 @@ def _below(folder: Path) -> Path | None:
 
 
 def _size(path: Path) -> int:
-    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) if path.is_dir() else path.stat().st_size
+    """Of a link to another disk the link's own, which alone is deleted."""
+    is_folder = path.is_dir() and not path.is_symlink()
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) if is_folder else path.lstat().st_size

@@ -144,6 +144,19 @@ def test_the_current_checkpoint_is_not_deleted_whatever_its_last_decision_is(pro
     assert collected(project, dry_run=True) == []
 
 
+def test_of_a_checkpoint_on_another_disk_only_the_link_is_deleted(project: Project, tmp_path: Path) -> None:
+    record_cycle(project, "rejected")
+    link, disk = project.checkpoint_folder(1), tmp_path / "disk"
+    link.rename(disk)
+    (disk / "model.safetensors").write_bytes(b"x" * 100_000)
+    link.symlink_to(disk)
+    ((path, size),) = collect_garbage(project, {}, rejected=True, dry_run=True)
+    assert (path, size < 10_000) == (link, True)
+    rmtree(disk)  # it is not there now
+    assert collected(project) == [link]
+    assert not link.is_symlink()
+
+
 def test_the_start_of_an_open_cycle_is_not_deleted(project: Project) -> None:
     start = record_cycle(project, "rejected")
     second, _ = project.tracker.open_cycle(project.id)
