@@ -394,8 +394,13 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
 
 def guards(request: Request) -> Iterator[str]:
     """What the check was given that a repair takes, too, but a limit: by default it asks as many as it needs."""
-    files = {"--docs": request.docs, "--questions": request.questions, "--ifeval-data": request.ifeval_data}
-    for flag, value in files.items():
+    values = {
+        "--docs": request.docs,
+        "--questions": request.questions,
+        "--ifeval-data": request.ifeval_data,
+        "--engine": request.engine,
+    }
+    for flag, value in values.items():
         yield from (flag, str(value)) if value is not None else ()
     for assignment in request.assignments:
         yield from ("--set", assignment)

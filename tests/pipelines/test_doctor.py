@@ -8,6 +8,9 @@ import pytest
 from click.testing import Result
 
 from pipelines import doctor
+from pipelines.turn_ends import TurnEnds
+from recovery.lab import BASE
+from recovery.stop_contract import Fault, ReplyEnds, StopFiles
 from tests.pipelines.options import recover
 
 
@@ -91,3 +94,16 @@ def test_a_check_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "_gpu", broken)
     gpu = next(finding for finding in doctor.examine(tmp_path) if finding.name == "gpu")
     assert (gpu.ok, gpu.detail) == (False, "OSError: libtorch.so: wrong ELF class")
+
+
+@pytest.mark.parametrize(("is_repairable", "command"), [(True, "repair"), (False, "check")])
+def test_a_repair_is_the_next_command_where_it_mends_the_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_repairable: bool, command: str
+) -> None:
+    files, ends = StopFiles.of(str(BASE)), ReplyEnds(24, 256, finished=0.3, repetition=0.1)
+    fault = Fault("They are long", "See `recover check`", is_repairable)
+    found = TurnEnds(files, ends, files, ends, [fault])
+    monkeypatch.setattr("pipelines.turn_ends.examine_turn_ends", lambda model, base: found)
+    result = doctor_command(tmp_path, "--model", str(BASE), "--base", str(BASE))
+    assert result.exit_code == 3
+    assert result.stdout.splitlines()[-1].startswith(f"next: recover {command} {BASE}")

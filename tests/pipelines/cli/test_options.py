@@ -44,7 +44,7 @@ def test_an_empty_value_is_wrong_usage(option: str) -> None:
 
 
 def test_the_repair_that_a_check_names_has_what_the_check_was_given() -> None:
-    given = shlex.split("--docs 'my notes' --questions q.jsonl --set gate.block=0 --set seed=1")
+    given = shlex.split("--docs 'my notes' --questions q.jsonl --engine transformers --set gate.block=0 --set seed=1")
     assert list(guards(asked("check", *given))) == given
     assert asked("repair", *guards(asked("check", *given))) == asked("repair", *given)
     assert list(guards(asked("check", "--limit", "40"))) == [], "a repair asks as many as it needs"
