@@ -96,16 +96,17 @@ def run_job(project: Project, job: Job, answer: Answer | None = None) -> RunResu
         "distill": cycle.distill,
         "cycle": cycle.run,
     }
-    with saved_job(project, job), published_progress(project):
+    with saved_job(project, job):
         return run[job.command]()
 
 
 @contextmanager
 def saved_job(project: Project, job: Job) -> Iterator[None]:
-    """The job is deleted once it is done; an interruption says how to go on."""
+    """The job is deleted once it is done; an interruption says how to go on. Others see how far it is."""
     update_holder(project.home, job=job.id)
     try:
-        yield
+        with published_progress(project):
+            yield
     except KeyboardInterrupt:
         resume = shlex.join(["recover", "resume", *project_option(project.root)])
         raise KeyboardInterrupt(f"Go on from the last saved state with `{resume}`.") from None

@@ -27,7 +27,7 @@ from pipelines.job import Command, Job, unfinished_jobs
 from pipelines.log import duration, log
 from pipelines.prepare_job import prepare_job
 from pipelines.project.project import Project
-from pipelines.project.running import command_lock
+from pipelines.project.running import command_lock, published_progress
 from pipelines.request import Request
 from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world
@@ -78,7 +78,8 @@ class Demo:
         student = trained.checkpoint
         cycle = next(c for c in project.reader.cycles(project.id) if c.number == student.cycle)
         judged = Cycle(project, replace(job, student=student.id), cycle.id, cycle.number)
-        clean, damaged, verdict = judged.judge_student("the model that read documents alone")
+        with published_progress(project):
+            clean, damaged, verdict = judged.judge_student("the model that read documents alone")
         if student.id not in last_decisions(project.reader.promotions(project.id)):
             reason = f"documents alone, for comparison: {verdict.reason}"
             tracker.promote(project.id, cycle.id, student.id, "rejected", current_user(), reason, verdict.as_dict())

@@ -28,7 +28,6 @@ from pipelines.job import Job
 from pipelines.log import duration, log
 from pipelines.model_loading import load_frozen
 from pipelines.project.project import Project
-from pipelines.project.running import published_progress
 from pipelines.project.runs import runs_of_job
 from pipelines.settings.defaults import Pace, Size, size_of
 from pipelines.settings.resolve import apply_overrides, change_recipe
@@ -281,8 +280,7 @@ def _try(
     def objection(checkpoint: Checkpoint) -> str:
         return "its replies do not end" if has_lost_ends(ending(checkpoint.path), base_ending) else ""
 
-    with published_progress(project):
-        outcome = Cycle(project, job, known=known, objection=objection).distill()
+    outcome = Cycle(project, job, known=known, objection=objection).distill()
     run, checkpoint = outcome.distilled, outcome.distilled.checkpoint
     recorded = project.reader.busy_seconds(run.id for run in runs_of_job(project, job.id))
     took = max(time.monotonic() - started_at, sum(recorded.values()))  # of one that was interrupted, also before that

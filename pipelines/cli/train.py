@@ -372,13 +372,13 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
     from pipelines.check import check_model
     from pipelines.prepare_repair import prepare_repair
     from pipelines.project.project import Project
-    from pipelines.project.running import command_lock
+    from pipelines.project.running import command_lock, published_progress
 
     opened = Project.open(project, request.base)
     request = replace(request, student=ref)
     if to is not None:
         check_writable(to, "--to")
-    with command_lock(opened):
+    with command_lock(opened), published_progress(opened):
         result = check_model(opened, prepare_repair(opened, request, trains=False), ref)
     data = result.as_json()
     if to is not None:

@@ -9,6 +9,8 @@ from db import tables
 from db.tables import DONE, TOTAL, RunInputs, RunKind
 from db.tracker import RunEnd
 from pipelines.cli.inspect import _progress_text
+from pipelines.cycle import saved_job
+from pipelines.job import Job
 from pipelines.project import running
 from pipelines.project.project import Project
 from pipelines.project.running import (
@@ -19,9 +21,11 @@ from pipelines.project.running import (
     update_holder,
 )
 from pipelines.project.runs import last_time, recorded_run
+from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
+from recovery.lab import BASE
 from recovery.progress import track
-from tests.pipelines.options import answer
+from tests.pipelines.options import answer, refusal
 from tests.pipelines.project.checkpoints import holding
 
 
@@ -99,6 +103,22 @@ def test_others_see_the_steps_of_a_training_and_not_replies_within_them(project:
             assert shown(project).startswith("distilling: 21 of 40 steps")
             steps(22)
             assert shown(project) == "distilling: 22 of 40 steps, about 15 min left"
+
+
+def test_others_see_how_far_a_repair_is_before_its_first_move(project: Project, clock: list[float]) -> None:
+    job = Job("repair", Settings()).save(project.home)
+    with command_lock(project), saved_job(project, job), recorded_run(project, "eval", None, {}, 0):
+        track("replies", 10)(1)
+        assert shown(project) == "measuring: 1 of 10 replies"
+
+
+def test_others_see_how_far_a_check_is(project: Project, clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_model(project: Project, job: Job, model: str) -> None:
+        track("replies", 10)(1)
+        raise RecoverError(shown(project))
+
+    monkeypatch.setattr("pipelines.check.check_model", check_model)
+    assert "preparing: 1 of 10 replies" in refusal("check", BASE, "--project", project.root)
 
 
 def test_a_measurement_records_how_many_items_are_done(project: Project, clock: list[float]) -> None:
