@@ -41,8 +41,9 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
 
     checkpoint = project.find(ref, known=True) if reject else project.resolve(ref, store=not dry_run)
     decision: Decision = "rejected" if reject else "promoted"
-    check_decision(project, checkpoint, decision, reason)
-    if not dry_run:
+    if dry_run:
+        check_decision(project, checkpoint, decision, reason)
+    else:
         decide(project, checkpoint, decision, reason)
     current = current_checkpoint(project).reference
     data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
