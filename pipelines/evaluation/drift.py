@@ -26,7 +26,7 @@ from evals.suites.suite_measurement import ifeval_prompts, is_public_ifeval_avai
 from evals.suites.training_texts import read_passages
 from pipelines.documents.corpus import load_snapshots, sample_passages
 from pipelines.evaluation.checkpoint_measurement import store_results, stored_results, weights_and_engine
-from pipelines.evaluation.evaluation_plan import midtrainings, questions_of_run
+from pipelines.evaluation.evaluation_plan import lineage_questions, midtrainings
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_frozen, open_engine, open_subject
 from pipelines.project.project import Project
@@ -58,14 +58,10 @@ class NewTask:
 
 def new_task(project: Project, checkpoints: Sequence[Checkpoint], questions: Path | None = None) -> NewTask:
     """The given questions, else those (or the documents) of the last mid-training in the checkpoints' lineages."""
-    if questions:
-        return NewTask(questions)
-    run = next(midtrainings(project, checkpoints), None)
-    if run is None:
-        return NewTask()
-    if file := questions_of_run(project, run):
+    if file := questions or lineage_questions(project, checkpoints):
         return NewTask(file)
-    corpora = load_snapshots(project.home, [run.inputs.corpus or ""])
+    run = next(midtrainings(project, checkpoints), None)
+    corpora = load_snapshots(project.home, [run.inputs.corpus or ""]) if run else []
     return NewTask(passages=sample_passages(project.home, corpora[0])) if corpora else NewTask()
 
 

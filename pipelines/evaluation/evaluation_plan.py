@@ -201,13 +201,9 @@ def midtrainings(project: Project, checkpoints: Sequence[Checkpoint]) -> Iterato
             yield run
 
 
-def questions_of_run(project: Project, run: Run) -> Path | None:
-    """The stored copy; None if there were no questions, or the copy is gone."""
-    file = relocate(project.home, Path(run.inputs.questions or ""))
-    return file if file.is_file() else None
-
-
 def lineage_questions(project: Project, checkpoints: Sequence[Checkpoint]) -> Path | None:
-    """Of the last mid-training in the checkpoints' lineages."""
+    """The stored copy of those of the last mid-training in the checkpoints' lineages; None if it had none, or the copy
+    is gone."""
     last = next(midtrainings(project, checkpoints), None)
-    return questions_of_run(project, last) if last else None
+    file = relocate(project.home, Path(last.inputs.questions or "")) if last else None
+    return file if file and file.is_file() else None
