@@ -15,7 +15,6 @@ from pipelines.documents.tokenization import tokenize_documents
 from pipelines.log import log
 from pipelines.model_loading import load_frozen
 from pipelines.project.runs import run_of_stage
-from pipelines.settings.schema import Distill
 from pipelines.synthetic.base_outputs import GeneratedTexts
 from pipelines.training.stage_context import Stage
 from recovery.engines import Engine
@@ -74,11 +73,9 @@ def rows_beside(
             "No documents are read again (distill.documents): none are stored of what the student was trained on"
         )
     whole = settings.rows / (1 - share - of_texts)
-    settings = settings.model_copy(update={"documents": share, "texts": of_texts})
     part = 0.5 if corpora and file else 1.0
     if share and file:
-        model, window = stage.project.base, stage.settings.midtrain.window
-        rows += training_file_rows(file, chat, model, settings, window, stage.job.seed, part)
+        rows += training_file_rows(stage, file, chat, part * share / (1 - share - of_texts))
     if share and corpora:
         rows.append(document_rows(stage, chat, corpora, max(1, round(part * share * whole)), use_labels=True))
     if texts:  # in tokens of the base, which reads them: the student may have more
@@ -126,24 +123,22 @@ def up_to_an_answer(tokens: list[int], targets: list[bool], window: int) -> tupl
     return tokens[:end], targets[:end]
 
 
-def training_file_rows(
-    file: Path, chat: Chat, model: str, settings: Distill, window: int, seed: int, part: float = 1.0
-) -> list[FixedRows]:
-    """The conversations beside a distillation's rows, as a part of what is read again; none where no answer in them
-    can be learned.
+def training_file_rows(stage: Stage, file: Path, chat: Chat, share: float) -> list[FixedRows]:
+    """The conversations beside a distillation's rows; none where no answer in them can be learned.
 
-    So many that their answers are a part of `settings.documents` of a step's target tokens, if replies are half as
+    So many that their answers are this share of the target tokens of the recipe's own rows, if replies are half as
     long as they may be. Where prompts are long or answers short, fewer: a step reads no more of the file than it may
     write."""
-    samples = [replace(sample, use_labels=True) for sample in training_file_samples(file, chat, model, window)]
+    settings, window = stage.settings.distill, stage.settings.midtrain.window
+    of_file = training_file_samples(file, chat, stage.project.base, window)
+    samples = [replace(sample, use_labels=True) for sample in of_file]
     if not samples:
         return []
     answer = sum(sample.target_count for sample in samples) / len(samples)
-    share = part * settings.documents_share / (1 - settings.documents_share - settings.texts_share)
     length = sum(len(sample.tokens) for sample in samples) / len(samples)
     most = settings.rows * settings.max_new_tokens / length
     rows = max(1, min(math.ceil(share * settings.rows * settings.max_new_tokens / 2 / answer), int(most)))
-    return [FixedRows(samples, rows=rows, seed=seed)]
+    return [FixedRows(samples, rows=rows, seed=stage.job.seed)]
 
 
 def measured_separator(stage: Stage, corpus: CorpusSnapshot, start: Checkpoint) -> int | None:

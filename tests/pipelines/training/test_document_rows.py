@@ -1,7 +1,8 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from pipelines.job import Job
 from pipelines.project.project import Project
 from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
-from pipelines.settings.schema import Distill
+from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.base_outputs import GeneratedTexts
 from pipelines.synthetic.passage_prompts import opening_prompts
 from pipelines.training.document_rows import (
@@ -172,8 +173,10 @@ def save_conversations(folder: Path, answer: str, count: int = 40, prompt: str =
 
 def rows_of(file: Path, settings: Distill, part: float = 1.0) -> list[FixedRows]:
     """By a tiny base beside the file."""
-    base = save_tiny(file.parent / "base")
-    return training_file_rows(file, load_chat(base), str(base), settings, 512, 1, part)
+    project, job = SimpleNamespace(base=str(save_tiny(file.parent / "base"))), SimpleNamespace(seed=1)
+    stage: Any = SimpleNamespace(settings=Settings(distill=settings), project=project, job=job)
+    share = part * settings.documents_share / (1 - settings.documents_share - settings.texts_share)
+    return training_file_rows(stage, file, load_chat(project.base), share)
 
 
 @pytest.mark.parametrize("part", [1.0, 0.5])
