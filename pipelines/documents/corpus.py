@@ -32,7 +32,7 @@ from recovery.errors import RecoverError, first_line, hub_problem
 
 HUB_ID = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?(:(?P<split>\w+))?")
 
-SAMPLE_CHARACTERS = 8_192  # of a document, to measure its recall by
+SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 200, 8_192  # of each the beginning, to measure their recall by
 PARTLY = " (what could be read is included)"
 MAX_LINES = 10  # of files that could not be read
 Skipped = list[tuple[Path, str]]  # (file, reason)
@@ -240,13 +240,14 @@ def check_questions_apart(questions: Path, docs: Path) -> None:
         )
 
 
-def sample_passages(home: Path, corpus: CorpusSnapshot, count: int = 200) -> Path:
-    """Write a file of `count` documents, evenly spaced, and of long ones the beginning. Their recall is measured where
+def sample_passages(home: Path, corpus: CorpusSnapshot) -> Path:
+    """Write a file of some documents, evenly spaced, and of long ones the beginning. Their recall is measured where
     there are no questions."""
     file = snapshot_file(home, corpus.hash).with_suffix(".sample.jsonl")
     if not file.is_file():
         total = sum(1 for _ in corpus.texts)
-        indices = {i * total // count for i in range(count)} if total > count else set(range(total))
+        count = min(total, SAMPLE_DOCUMENTS)
+        indices = {i * total // count for i in range(count)}
         chosen = (text for i, text in enumerate(corpus.texts) if i in indices)
         JsonLines(file).write({"text": next(split_document([text], SAMPLE_CHARACTERS))} for text in chosen)
     return file

@@ -165,12 +165,13 @@ def test_a_sample_has_the_beginning_of_a_long_document(tmp_path: Path) -> None:
     assert passage.endswith("book.")
 
 
-def test_a_sample_is_evenly_spaced_and_written_once(tmp_path: Path) -> None:
+def test_a_sample_is_evenly_spaced_and_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.documents.corpus.SAMPLE_DOCUMENTS", 10)
     corpus = snapshot_of(tmp_path, *(f"The {'very ' * i} long story of number {i}." for i in range(30)))
-    sample = read_passages(sample_passages(tmp_path / "home", corpus, count=10))
+    sample = read_passages(sample_passages(tmp_path / "home", corpus))
     texts = list(corpus.texts)
     assert [texts.index(text) for text in sample] == list(range(0, 30, 3))
-    assert read_passages(sample_passages(tmp_path / "home", corpus, count=10)) == sample
+    assert read_passages(sample_passages(tmp_path / "home", corpus)) == sample
 
 
 def test_where_no_document_can_be_read_the_reasons_are_said(tmp_path: Path) -> None:
