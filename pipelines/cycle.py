@@ -169,8 +169,7 @@ class Cycle(Stage):
         items_text = [item.prompt for result in measured for item in result.items]
         prompts = self.prompts(items_text) if self.settings.distill.steps else []
         teachers = self.teachers(main_teacher, len(prompts), items_text)
-        corpora = self.read_by(damaged) if self.settings.distill.documents_share else []
-        distilled = distill(self, damaged, teachers, prompts, probe, corpora, lift)
+        distilled = distill(self, damaged, teachers, prompts, probe, lift)
         if self.cycle and self._earlier_decision(distilled.checkpoint) is None:
             self.project.tracker.reopen_cycle(self.cycle)
         is_copy = not (self.settings.distill.steps or (distilled.warm_start or {}).get("share"))

@@ -10,7 +10,6 @@ from typing import Any
 
 from db.tables import Checkpoint
 from evals.subject import Subject
-from pipelines.documents.corpus import CorpusSnapshot
 from pipelines.evaluation.evaluation_plan import midtrainings
 from pipelines.log import log
 from pipelines.model_loading import device, frozen_dtype, load_trained, open_engine, open_subject
@@ -46,12 +45,11 @@ def distill(
     teachers: Teachers,
     given_prompts: Sequence[ChatPrompt],
     probe: DistillProbe | None,
-    corpora: Sequence[CorpusSnapshot] = (),
     lift: dict[str, Any] | None = None,
 ) -> RunResult:
-    """Train `start` towards its teachers; ends early when probes say so. The corpora can be read again meanwhile."""
+    """Train `start` towards its teachers, and on documents that it has read; ends early when probes say so."""
     settings, chosen = stage.settings.distill, chosen_recipe(stage.settings.distill)
-    chat = load_chat(start.path)
+    chat, corpora = load_chat(start.path), stage.read_by(start) if settings.documents_share else []
     prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
     steps = settings.most_steps
     if steps and (chosen.scores_with_teacher or chosen.continued or chosen.data == "teacher"):
