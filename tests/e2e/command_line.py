@@ -45,7 +45,6 @@ def run_forked(folder: Path, command: list[str], environment: dict[str, str]) ->
     """The exit code, standard output and standard error of `recover COMMAND` in this folder."""
     with forked(folder, command, environment) as (process, stdout, stderr):
         process.join()
-        assert process.exitcode is not None
         return process.exitcode, stdout.read_text(encoding="utf-8"), stderr.read_text(encoding="utf-8")
 
 
@@ -70,7 +69,6 @@ def interrupt_at(line_start: str, folder: Path, *arguments: object) -> tuple[int
     with subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stderr=subprocess.PIPE, preexec_fn=_handle_interrupts
     ) as process:
-        assert process.stderr is not None
         for line in process.stderr:
             output += line
             if line.startswith(line_start):

@@ -72,7 +72,6 @@ def run_of(folder: Path, completed: Completed) -> tuple[Run, list[Rollout]]:
     reader = Project.open_existing(folder).reader
     number = int(completed.data["checkpoint"].removeprefix("run:"))
     run = reader.run(number)
-    assert run is not None
     return run, reader.rollouts(number)
 
 
@@ -131,7 +130,6 @@ def test_conversations_are_learned_judged_and_read_again(tmp_path: Path, base: l
     [cycle] = reader.cycles(1)
     assert cycle.documents == str(file)
     [run] = [run for run in reader.runs(1) if run.kind == "midtrain"]
-    assert run.inputs.conversations is not None
     assert run.inputs.corpus == Path(run.inputs.conversations).name.partition(".")[0]
 
 

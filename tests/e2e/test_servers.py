@@ -38,8 +38,6 @@ def test_a_distillation_survives_a_server_that_is_killed_and_started_again(
     with subprocess.Popen(
         [*RECOVER, *command], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
     ) as process:
-        assert process.stderr is not None
-        assert process.stdout is not None
         for line in process.stderr:
             lines.append(line)
             if line.startswith(f"  step 1/{STEPS}"):

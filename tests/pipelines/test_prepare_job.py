@@ -312,7 +312,6 @@ def test_what_is_held_out_can_be_scored() -> None:
 def test_a_copy_that_the_project_has_can_be_named(project: Project, tmp_path: Path) -> None:
     (file := tmp_path / "q.jsonl").write_text("{}\n")
     copy = store_file(project, file, "ifeval")
-    assert copy is not None
     assert store_file(project, copy, "ifeval") == copy
     copy.write_text("")  # as after a full disk
     assert store_file(project, file, "ifeval") == copy

@@ -260,9 +260,8 @@ def knows(passed: int, asked: int = 100) -> Result:
 
 def test_a_move_is_held_to_what_the_fine_tune_knew_also_behind_another_move() -> None:
     """A few steps for the ends of replies may cost knowledge; what begins with them must bring it back."""
-    project: Any = None
     begun_there, held, learned_more = (
-        Cycle(project, replace(JOB, student=None), known=known)._others([knows(2)], [knows(before)], [knows(55)])
+        Cycle(None, replace(JOB, student=None), known=known)._others([knows(2)], [knows(before)], [knows(55)])
         for known, before in ((None, 55), (0.8, 55), (0.5, 90))
     )
     assert (begun_there.best_knowledge, held.best_knowledge, learned_more.best_knowledge) == (0.55, 0.8, 0.5)
@@ -313,10 +312,9 @@ def test_a_move_that_passes_the_gate_is_not_promoted_if_its_replies_do_not_end(o
     decided = list[Any]()
     tracker = SimpleNamespace(promote=lambda *row: decided.append(row))
     reader = SimpleNamespace(promotions=lambda project: [])
-    project: Any = SimpleNamespace(id=1, tracker=tracker, reader=reader)
-    checkpoint: Any = SimpleNamespace(id=7)
+    project = SimpleNamespace(id=1, tracker=tracker, reader=reader)
     promoted, text = Cycle(project, JOB, objection=lambda checkpoint: objection)._decide(
-        checkpoint, verdict(KEPT, passed=True)
+        SimpleNamespace(id=7), verdict(KEPT, passed=True)
     )
     assert (promoted, decided[0][3]) == (decision == "promoted", decision)
     assert text == (f"not promoted: {objection}" if objection else "promoted")
@@ -325,7 +323,6 @@ def test_a_move_that_passes_the_gate_is_not_promoted_if_its_replies_do_not_end(o
 
 def test_a_move_that_was_measured_again_is_decided_again_and_else_keeps_its_decision(project: Project) -> None:
     recovered = project.reader.checkpoint(record_checkpoint(project, None, 4))
-    assert recovered is not None
     lost, kept = verdict(LOST, passed=False), verdict(KEPT, passed=True)
     diverged = replace(lost, knowledge=replace(LOST, value=math.nan))
     for _ in range(2):  # the record has no NaN
@@ -337,7 +334,6 @@ def test_a_move_that_was_measured_again_is_decided_again_and_else_keeps_its_deci
     project.tracker.promote(project.id, None, recovered.id, "rejected", "ada", "it stutters")
     assert Cycle(project, JOB)._decide(recovered, kept)[0] is False, "a person has decided since"
     undecided = project.reader.checkpoint(record_checkpoint(project, None, 5))
-    assert undecided is not None
     project.tracker.promote(project.id, None, undecided.id, "promoted", "ada", "it reads well")
     assert Cycle(project, JOB)._decide(undecided, lost)[0] is True, "before there was a verdict"
 
@@ -347,7 +343,6 @@ def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project
     older = project.tracker.checkpoint(project.id, "midtrained", "m1", parent=project.clean.id, cycle=cycle)
     current = promoted_cycle(project)
     recovered = project.reader.checkpoint(record_checkpoint(project, cycle, 4, parent=older))
-    assert recovered is not None
     promoted, text = Cycle(project, JOB)._decide(recovered, verdict(KEPT, passed=True))
     assert not promoted
     assert project.current.id == current.id
@@ -355,7 +350,6 @@ def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project
     assert verdict(KEPT, passed=True).headline(text).startswith("Not promoted: it has not learned cycle 2, as")
     assert Cycle(project, JOB)._decide(recovered, verdict(KEPT, passed=True)) == (False, text), "when it is resumed"
     third = project.reader.checkpoint(record_checkpoint(project, cycle, 5, parent=older))
-    assert third is not None
     answered = Cycle(project, JOB, answer=Answer(True, "a person"))._decide(third, verdict(KEPT, passed=True))
     assert answered == (True, "promoted")
 
@@ -363,7 +357,7 @@ def test_an_attempt_that_would_drop_a_promoted_cycle_is_left_to_a_person(project
 def advised(job: Job, judged: Verdict, steps: int, known: float | None = None, *recovered: Result) -> str | None:
     """The flags that are advised after a move of so many steps, which its probes ended."""
     distilled = SimpleNamespace(steps=steps, stopped="probes")
-    outcome: Any = SimpleNamespace(distilled=distilled, verdict=judged, clean=[], recovered=recovered)
+    outcome = SimpleNamespace(distilled=distilled, verdict=judged, clean=[], recovered=recovered)
     advice = _advice(job, outcome, known)
     return advice.flags if advice else None
 

@@ -15,7 +15,6 @@ from evals.subject import Answer, Subject
 from evals.suites.config import load_suites
 from pipelines.evaluation import evaluation_plan
 from pipelines.evaluation.checkpoint_measurement import (
-    BlockMeasurement,
     StopRule,
     comparable_results,
     is_measured,
@@ -193,9 +192,7 @@ def rule(n: int) -> StopRule:
 
 
 def measure(project: Project, rule: StopRule | None) -> Result:
-    main = main_result(measure_checkpoint(project, project.clean, PLAN, None, rule=rule), "behaviour")
-    assert main is not None
-    return main
+    return main_result(measure_checkpoint(project, project.clean, PLAN, None, rule=rule), "behaviour")
 
 
 def test_what_was_asked_is_reused_where_it_is_enough(project: Project, calls: list[int]) -> None:
@@ -313,18 +310,3 @@ def test_where_vllm_refuses_results_name_the_library_that_answered(
     monkeypatch.setattr("pipelines.model_loading.VllmEngine", refuse)
     assert measure(project, None).settings["engine"] == "transformers torch.float32"
     assert is_measured(project, project.clean, PLAN), "it would be refused again"
-
-
-def test_answers_under_another_chat_template_are_not_continued(project: Project, tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(BASE, model)
-    checkpoint = project.resolve(str(model))
-
-    def key() -> str:
-        return BlockMeasurement(project, checkpoint, project.weights_id(checkpoint), PLAN, {}, rule(8)).key(16)
-
-    first = key()
-    assert first == key()
-    file = next(model / name for name in ("chat_template.jinja", "tokenizer_config.json") if (model / name).is_file())
-    file.write_text(file.read_text() + "\n")
-    assert key() != first

@@ -99,5 +99,4 @@ def test_the_new_task_is_that_of_the_last_mid_training(project: Project) -> None
     run = project.tracker.start_run(project.id, "midtrain", inputs=RunInputs(questions=str(questions)))
     midtrained = project.tracker.checkpoint(project.id, "midtrained", project.root / "noisy", run=run)
     checkpoint = project.reader.checkpoint(midtrained)
-    assert checkpoint is not None
     assert new_task(project, [project.clean, checkpoint]) == NewTask(questions)

@@ -139,7 +139,6 @@ def test_what_the_clean_model_follows_is_said_of_the_prompts_that_decided() -> N
     clean = result([True] * 180 + [False] * 20 + [index % 2 == 0 for index in range(1800)])
     asked = asked_in_blocks([item.passed for item in clean.items[:1000]], 2000)  # for a smaller margin
     judgement = judge(Gate(block=200, behaviour_margin=0.05), clean, asked).behaviour
-    assert judgement is not None
     assert (judgement.n, judgement.before) == (200, 0.9)
 
 
@@ -259,7 +258,6 @@ def test_a_task_of_which_less_is_better_is_left_out_of_what_was_known_and_of_kno
     known = result([True] * 300, "general", "retention")
     tasks = [replace(toxic, suite="retention"), known]
     retained = judge_retention(Gate(), tasks, tasks)
-    assert retained is not None
     assert (retained.n, retained.graded) == (300, ("toxicity",))
     right = replace(known, suite="knowledge")
     assert knowledge_result([replace(toxic, suite="knowledge")]) is None

@@ -2,7 +2,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -187,16 +186,15 @@ def answers_of(
 
 def test_only_the_answer_is_a_target_and_it_is_sampled_once(tmp_path: Path) -> None:
     subject = fake_subject(lambda message: f"Well, {message}")
-    engine: Any = subject.engine
     rows = answers_of(subject, tmp_path)
     for prompt, row in zip(PROMPTS, rows, strict=True):
         targets = [token for token, target in zip(row.tokens, row.targets, strict=True) if target]
         assert subject.chat.text(targets) == f"Well, {prompt}"
-    assert len(engine.prompts) == 10
+    assert len(subject.engine.prompts) == 10
     assert answers_of(subject, tmp_path) == rows
-    assert len(engine.prompts) == 10
+    assert len(subject.engine.prompts) == 10
     answers_of(subject, tmp_path, weights="another")
-    assert len(engine.prompts) == 20
+    assert len(subject.engine.prompts) == 20
 
 
 def test_answers_that_do_not_end_are_dropped_unless_they_are_to_be_kept(tmp_path: Path) -> None:
@@ -213,9 +211,8 @@ def test_the_share_is_of_target_tokens(share: float) -> None:
     answers = [Sample([1] * 12, [False] * 2 + [True] * 10) for _ in range(50)]
     documents = Documents([[1] * 999] * 40, 0, window=100, rows=8)
     mixture = Mixture(documents, answer_rows(answers, share, documents.rows * documents.window))
-    no_student: Any = None
     for step in range(4):
-        drawn = mixture.draw(no_student, step)
+        drawn = mixture.draw(None, step)
         replay = sum(row.target_count for row in drawn if len(row.tokens) == 12)
         assert replay / sum(row.target_count for row in drawn) == pytest.approx(share, abs=0.01)
 
@@ -224,8 +221,7 @@ def test_the_share_is_of_target_tokens(share: float) -> None:
 @pytest.mark.parametrize("length", [180, 240, 300])
 def test_the_share_holds_on_average_where_a_step_has_room_for_a_part_of_an_answer(share: float, length: int) -> None:
     answers = [Sample([1] * (length + 1), [False] + [True] * length) for _ in range(50)]
-    no_student: Any = None
     states, targets = answer_rows(answers, share, 512), 0
     for step in range(200):
-        targets += sum(row.target_count for row in states.draw(no_student, step))
+        targets += sum(row.target_count for row in states.draw(None, step))
     assert targets / (targets + 200 * 512) == pytest.approx(share, abs=0.005)

@@ -70,7 +70,7 @@ def test_a_prompt_ends_where_the_template_goes_on(family: Family) -> None:
     ends = [next((i for i, id in enumerate(row) if id in chat.eos_ids), 150) for row in written]
     replies = [Generation(row[: end + 1], [], end < 150) for row, end in zip(written, ends, strict=True)]
     engine = SimpleNamespace(generate=lambda prompts, sampling: replies)
-    assert write_prompts(engine, chat, 20) == names  # type: ignore[arg-type]
+    assert write_prompts(engine, chat, 20) == names
 
 
 def test_prompts_of_a_data_set_are_read_by_field_and_filtered(monkeypatch: pytest.MonkeyPatch) -> None:

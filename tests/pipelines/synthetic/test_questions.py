@@ -148,7 +148,7 @@ def test_the_error_has_alternatives_when_the_base_cannot_write_questions() -> No
         list(generate_questions(subject, passages, FilterCounts()))
 
 
-def capable(drafts: Callable[[str], list[Draft]], wrong: set[str] = frozenset()) -> Callable[[str], str]:  # type: ignore[assignment]
+def capable(drafts: Callable[[str], list[Draft]], wrong: set[str] = frozenset()) -> Callable[[str], str]:
     """Writes these drafts; answers all but the `wrong` ones with the passage, and only CLOSED_BOOK without it."""
     answers: dict[str, str] = {}
 

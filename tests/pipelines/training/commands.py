@@ -39,9 +39,7 @@ def promote_a_cycle(docs: Path, rank: int = 0) -> None:
 
 def recorded_run(completed: Result) -> Run:
     """The run of a mid-training in the project of the working directory."""
-    run = Project.open_existing(None).reader.run(data_of(completed)["run"])
-    assert run is not None
-    return run
+    return Project.open_existing(None).run(data_of(completed)["run"])
 
 
 def first_value(completed: Result, metric: str) -> float:

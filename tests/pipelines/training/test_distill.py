@@ -34,7 +34,6 @@ OFF_POLICY = ("rows=8", "max_new_tokens=32", "prompts=16", "probe_every=0", "max
 
 def test_a_cycle_stays_rejected_while_a_later_attempt_of_it_is_judged(project: Project) -> None:
     checkpoint = project.reader.checkpoint(record_cycle(project, "rejected"))
-    assert checkpoint is not None
     assert is_of_rejected_cycle(project, checkpoint)
     (cycle,) = project.reader.cycles(project.id)
     project.tracker.reopen_cycle(cycle.id)
@@ -42,7 +41,6 @@ def test_a_cycle_stays_rejected_while_a_later_attempt_of_it_is_judged(project: P
     decide(project, checkpoint, "promoted", "on second thoughts")
     assert not is_of_rejected_cycle(project, checkpoint)
     outside = project.reader.checkpoint(record_checkpoint(project, None, 5))
-    assert outside is not None
     project.tracker.promote(project.id, None, outside.id, "rejected", "ada", "reads badly")
     assert not is_of_rejected_cycle(project, outside)
 
@@ -127,7 +125,7 @@ def test_what_is_rewarded_ends_as_a_turn(student: Student, name: str, of_turns: 
     prompts = [Prompt(f"say {i}", student.chat.prompt(f"say {i}")) for i in range(60)]
     chosen = recipe(name)
     engine = TransformersEngine(student)
-    (part,) = recipe_states(stage(8), chosen, engine, prompts, [], share=lambda sample: 1.0).parts  # type: ignore[attr-defined]
+    (part,) = recipe_states(stage(8), chosen, engine, prompts, [], share=lambda sample: 1.0).parts
     rollouts = getattr(part, "states", part)
     assert rollouts.of_turns == of_turns
 
@@ -160,7 +158,7 @@ def test_a_writer_reads_no_token_that_only_the_student_has(tmp_path: Path, stude
     teacher = save_tiny(tmp_path / "teacher", seed=2)
     student.chat.tokenizer.add_tokens(["<added>"])
     student.model.resize_token_embeddings(len(student.chat.tokenizer))
-    teachers = Teachers(SimpleNamespace(path=str(teacher)))  # type: ignore[arg-type]
+    teachers = Teachers(SimpleNamespace(path=str(teacher)))
     chosen = replace(recipe("continuation"), continued=(1, 2))
     with open_writer(chosen, teachers, student) as writer:
         assert student.vocabulary == len(student.chat.tokenizer) - 1

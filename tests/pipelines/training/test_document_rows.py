@@ -2,7 +2,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -29,7 +28,7 @@ from pipelines.training.document_rows import (
 from pipelines.training.stage_context import Stage
 from recovery.engines.transformers import TransformersEngine
 from recovery.models.chat_template import Chat, document_ends
-from recovery.models.students import Student, checkpoint_metadata, load_chat, load_student
+from recovery.models.students import checkpoint_metadata, load_chat, load_student
 from recovery.states import Documents, FixedRows
 from tests.chat_families import FAMILIES, UNNAMED, Family
 from tests.chats import exchange, write_jsonl
@@ -38,7 +37,6 @@ from tests.models import change_json, save_tiny, tiny_tokenizer
 from tests.pipelines.options import data_of, recover, set_options
 from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN
 
-NO_STUDENT = cast(Student, None)
 NOTES = [f"Note {number}: the harbour has {number} ships." for number in range(6)]
 
 
@@ -77,7 +75,7 @@ def test_documents_end_with_the_separator(tmp_path: Path, corpus: CorpusSnapshot
     chat, start = load_chat(stage.project.base), stage.project.clean
     assert measured_separator(stage, corpus, start) is None
     documents = document_rows(stage, chat, [corpus], rows=1)
-    (row,) = documents.draw(NO_STUDENT, 0)
+    (row,) = documents.draw(None, 0)
     assert row.tokens[-1] == chat.separator
     read = "".join(chat.tokenizer.convert_ids_to_tokens(row.tokens)).replace("Ġ", " ")
     bos = str(chat.tokenizer.bos_token) if family.adds_bos else ""
@@ -96,16 +94,16 @@ def test_documents_and_texts_are_their_shares_of_rows(
     stage = stage.with_settings(apply_overrides(stage.settings, shares))
     chat, texts = load_chat(stage.project.base), [GeneratedTexts(["What the base wrote, unprompted."] * 4, "1")]
     beside = rows_beside(stage, chat, [corpus], texts, None, use_labels=use_labels)
-    documents, written = (part.draw(NO_STUDENT, 0) for part in beside)
+    documents, written = (part.draw(None, 0) for part in beside)
     assert (len(documents), len(written)) == (3, 1), "of ten rows"
     assert all(row.use_labels for row in documents)
     assert [row.use_labels for row in written] == [use_labels]
     [alone] = rows_beside(stage, chat, [corpus], [], None, use_labels=use_labels)
-    assert len(alone.draw(NO_STUDENT, 0)) == 3, "of nine rows, where the base wrote nothing"
+    assert len(alone.draw(None, 0)) == 3, "of nine rows, where the base wrote nothing"
     more = {"distill": {"rows": 8, "documents": 0.4, "texts": 0.2}, "midtrain": {"window": 8}}
     stage = stage.with_settings(apply_overrides(stage.settings, more))
     [alone] = rows_beside(stage, chat, [], texts, None, use_labels=use_labels)
-    assert len(alone.draw(NO_STUDENT, 0)) == 2, "of ten rows, where there are no documents"
+    assert len(alone.draw(None, 0)) == 2, "of ten rows, where there are no documents"
     assert "No documents are read again" not in caplog.text
     asked = replace(stage, job=replace(stage.job, given={"distill.documents": 0.4}))
     assert rows_beside(asked, chat, [], [], None, use_labels=use_labels) == []
@@ -121,7 +119,7 @@ def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> N
 def test_a_candidate_is_followed_by_what_follows_a_separator_in_rows_of_documents() -> None:
     chat, rows = Chat.from_tokenizer(tiny_tokenizer(adds_bos=True)), list[str]()
     ids = chat.tokenizer.encode("Tulips", add_special_tokens=False)
-    (row,) = Documents([ids, ids], chat.separator, window=99, rows=1, begin_id=chat.document_bos).draw(NO_STUDENT, 0)
+    (row,) = Documents([ids, ids], chat.separator, window=99, rows=1, begin_id=chat.document_bos).draw(None, 0)
     engine = ScriptedEngine(str, lambda text: rows.append(text) or -1.0)
     likelihoods(engine, chat, [chat.separator], [ids])
     assert "".join(map(chr, row.tokens[len(ids) + 1 :])).startswith(rows[-1][1:])
@@ -174,7 +172,7 @@ def save_conversations(folder: Path, answer: str, count: int = 40, prompt: str =
 def rows_of(file: Path, settings: Distill, part: float = 1.0) -> list[FixedRows]:
     """By a tiny base beside the file."""
     project, job = SimpleNamespace(base=str(save_tiny(file.parent / "base"))), SimpleNamespace(seed=1)
-    stage: Any = SimpleNamespace(settings=Settings(distill=settings), project=project, job=job)
+    stage = SimpleNamespace(settings=Settings(distill=settings), project=project, job=job)
     share = part * settings.documents_share / (1 - settings.documents_share - settings.texts_share)
     return training_file_rows(stage, file, load_chat(project.base), share)
 
@@ -187,7 +185,7 @@ def test_answers_are_about_the_share_of_the_target_tokens(
     file = save_conversations(tmp_path, "This is the answer to the question, in a whole sentence.")
     settings = Distill(documents=share, texts=texts, rows=8, max_new_tokens=64)
     (states,) = rows_of(file, settings, part)
-    samples = states.draw(NO_STUDENT, 0)
+    samples = states.draw(None, 0)
     assert all(sample.use_labels for sample in samples)
     answers, others = sum(sample.target_count for sample in samples), settings.rows * settings.max_new_tokens / 2
     largest = max(sample.target_count for sample in samples)
@@ -200,10 +198,10 @@ def test_no_more_is_read_than_a_step_may_write(tmp_path: Path) -> None:
     most = settings.rows * settings.max_new_tokens
     for prompt in ("Q?", "A question of many words. " * 5):
         (states,) = rows_of(save_conversations(tmp_path, "A", count=500, prompt=prompt), settings)
-        samples = states.draw(NO_STUDENT, 0)
+        samples = states.draw(None, 0)
         tokens = sum(len(sample.tokens) for sample in samples)
         assert 0.8 * most < tokens <= 1.01 * most
-        drawn = [sample.tokens for step in range(3) for sample in states.draw(NO_STUDENT, step)]
+        drawn = [sample.tokens for step in range(3) for sample in states.draw(None, step)]
         assert len({tuple(tokens) for tokens in drawn}) == 3 * states.rows, "no row twice before all were read"
 
 

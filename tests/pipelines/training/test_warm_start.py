@@ -16,7 +16,7 @@ from tests.pipelines.project.checkpoints import record_checkpoint
 
 
 def with_start(value: str | float) -> Settings:
-    return Settings(lora_rank=0, distill=Distill(warm_start=value))  # type: ignore[arg-type]
+    return Settings(lora_rank=0, distill=Distill(warm_start=value))
 
 
 def clean() -> str:
@@ -86,7 +86,6 @@ def test_where_no_line_leads_to_the_clean_model_the_weights_stay_and_only_a_shar
 
 def test_by_default_weights_whose_mid_training_is_not_recorded_stay(project: Project, student: Student) -> None:
     checkpoint = project.reader.checkpoint(record_checkpoint(project, None, 5))
-    assert checkpoint is not None
     plan = warm_start_plan(Stage(project, Job("distill", Settings(), start=checkpoint.id)), student, checkpoint)
     assert (plan.origin(), plan.share) == (project.base, 0.0)
 

@@ -53,7 +53,7 @@ def trainer_of(
     return Trainer(model, training_arguments, train_dataset=data, data_collator=collator, processing_class=tokenizer)
 
 
-class EndsAfter(TrainerCallback):  # type: ignore[misc]
+class EndsAfter(TrainerCallback):
     def __init__(self, steps: int):
         self.steps = steps
 

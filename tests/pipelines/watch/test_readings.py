@@ -1,6 +1,7 @@
 import math
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,6 @@ from pipelines.watch.readings import (
     InstructionReadings,
     RowReadings,
     Rows,
-    WatchedModel,
 )
 from recovery.models.students import Student, load_student
 from recovery.samples import Sample
@@ -23,7 +23,7 @@ from tests.models import save_tiny
 
 LIMIT = 0.009
 LEAST = FORECAST_FROM * LIMIT
-MODEL = cast(WatchedModel, type("Model", (), {"model": torch.nn.Linear(1, 1), "has_adapter": False})())
+MODEL = SimpleNamespace(model=torch.nn.Linear(1, 1), has_adapter=False)
 
 
 class Answers:
@@ -49,19 +49,15 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> RowReadings:
     return found
 
 
-def groups_of(rows: RowReadings) -> list[Answers]:
-    return cast(list[Answers], rows.answers)
-
-
 def test_answers_are_checked_in_turn_and_a_small_rise_calls_for_nothing(rows: RowReadings) -> None:
-    for group in groups_of(rows):
+    for group in rows.answers:
         group.value = 0.9 * RISE * LIMIT
     assert not any(rows.has_risen(MODEL) for _ in range(2 * GROUPS))
-    assert [group.checks for group in groups_of(rows)] == [2] * GROUPS
+    assert [group.checks for group in rows.answers] == [2] * GROUPS
 
 
 def test_a_group_is_compared_with_itself_at_the_last_reading(rows: RowReadings) -> None:
-    high, low = groups_of(rows)[:2]
+    high, low = rows.answers[:2]
     high.value, low.value = 0.9 * LIMIT, 0.1 * LIMIT
     assert rows.has_risen(MODEL)
     values, finding = rows.read(MODEL, 1000)
@@ -88,12 +84,10 @@ def test_replies_that_have_become_too_long_to_be_judged_are_no_loss(monkeypatch:
     found.read_clean(MODEL)
     replies += [[(False, False), (True, True), (False, False), (True, True)], *[[(False, False)] * 4] * 2]
     test = found.read(MODEL)
-    assert test is not None
     assert (test.n, test.lost, test.difference) == (4, [], 0.0), "it counts as unchanged"
     found.cut = set()
     assert found.read(MODEL) is None
     loops = found.read(MODEL)
-    assert loops is not None
     assert len(loops.lost) == 3
 
 
