@@ -12,6 +12,7 @@ from evals.benchmarks import BENCHMARKS
 from pipelines.cli import CommandResult, check_writable, command_result, main, options
 from pipelines.log import log
 from pipelines.settings.sources import EngineName
+from recovery.errors import RecoverError
 
 if TYPE_CHECKING:
     from db.tables import Checkpoint
@@ -257,6 +258,8 @@ def questions(
 
     check_questions_apart(out, docs)
     check_writable(out, "--out")
+    if out.exists():
+        raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
     opened = Project.open(project, base)
     log.info(f"{opened.base_name} writes questions on {docs}")
     corpus = read_corpus(docs)

@@ -230,8 +230,6 @@ def write_questions(
     """Have the base write up to `count` questions on the corpus into the new file `out`.
 
     No question repeats an item of the evaluation files in `decontaminate`."""
-    if out.exists():
-        raise RecoverError(f"The file {out} exists already, perhaps with your edits. Name another file with --out.")
     items = [item for file in decontaminate for item in _items(file)]
     counts, accepted = FilterCounts(), list[Draft]()
     passages = ((corpus.source(number), passage) for number, passage in interleaved_passages(corpus.texts, seed))

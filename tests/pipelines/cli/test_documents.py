@@ -50,7 +50,7 @@ def test_the_separator_and_the_stop_tokens_of_the_base_are_named(docs: Path, tmp
 
 def test_files_that_cannot_be_read_or_overwritten_are_reported(docs: Path, tmp_path: Path) -> None:
     (tmp_path / "questions.jsonl").write_text("mine\n")
-    assert "perhaps with your edits" in refusal("questions", "--docs", docs)
+    assert "perhaps with your edits" in refusal("questions", "--docs", docs / "not-read-yet")
     assert (tmp_path / "questions.jsonl").read_text() == "mine\n"
     (tmp_path / "eval.jsonl").write_text('{"key": 1}\n')
     useless = refusal("questions", "--docs", docs, "--out", "q.jsonl", "--decontaminate", "eval.jsonl")
