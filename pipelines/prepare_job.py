@@ -255,7 +255,7 @@ def prepare_job(
         store_conversations(project, conversations, "conversations") or conversations_of(project, student),
         start=start.id,
         student=student.id if student else None,
-        current=current_id(project),
+        current=project.recorded_current.id,
         teacher=with_ids(teacher, lambda reference: project.resolve(reference).id),
         prompts=store_prompts(project, request.prompts),
         conversations=request.conversations and request.conversations.resolve(),
@@ -368,11 +368,6 @@ def check_prompts(request: Request, settings: Settings, teacher: TeacherChoice[s
     recipe_inputs.check_prompts(prompts, distill, chat, model)
     if request.questions:
         recipe_inputs.check_contamination(prompts, [question.text for question in read_questions(request.questions)])
-
-
-def current_id(project: Project) -> int | None:
-    current = project.reader.current(project.id)  # its weights may be gone
-    return current.id if current else None
 
 
 def _student(project: Project, request: Request) -> Checkpoint:

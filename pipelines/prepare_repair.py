@@ -21,7 +21,6 @@ from pipelines.prepare_job import (
     check_prompts,
     check_rendered,
     conversations_of,
-    current_id,
     eval_plan,
     evenly,
     store_conversations,
@@ -150,7 +149,7 @@ def prepare_repair(project: Project, request: Request, *, trains: bool = True) -
         model=request.student,
         notes=notes,
         processes=request.processes or 1,
-        current=current_id(project),
+        current=project.recorded_current.id,
         fixed=". ".join(fixed) or None,
     )
 

@@ -37,7 +37,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
     Example: recover promote cycle:3 --reason "read fifty answers, they are fine"
     """
     from db.tables import Decision
-    from pipelines.gate.promotion import check_decision, current_checkpoint, decide
+    from pipelines.gate.promotion import check_decision, decide
 
     checkpoint = project.find(ref, known=True) if reject else project.resolve(ref, store=not dry_run)
     decision: Decision = "rejected" if reject else "promoted"
@@ -45,7 +45,7 @@ def promote(project: "Project", ref: str, reject: bool, reason: str, dry_run: bo
         check_decision(project, checkpoint, decision, reason)
     else:
         decide(project, checkpoint, decision, reason)
-    current = current_checkpoint(project).reference
+    current = project.recorded_current.reference
     data = {"checkpoint": checkpoint.reference, "decision": decision, "current": current, "dry_run": dry_run}
     verb = f"would be {decision}" if dry_run else f"is {decision}"
     return CommandResult(data, [f"{checkpoint.reference} {verb}; the current checkpoint is {current}"])

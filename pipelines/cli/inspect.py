@@ -44,7 +44,7 @@ def status(project: Path | None) -> CommandResult:
         data: dict[str, Any] = dict.fromkeys(STATUS_KEYS) | {"cycles": [], "interrupted": [], "next": command}
         return CommandResult(data, [f"There is no project here yet; next: {command}"])
     opened = Project.open(project)
-    cycles, current = opened.reader.cycles(opened.id), opened.reader.current(opened.id) or opened.clean
+    cycles, current = opened.reader.cycles(opened.id), opened.recorded_current
     overruled = promotion_against_gate(opened.reader.promotions(opened.id), current.id)
     against_gate = None
     if overruled:

@@ -42,7 +42,7 @@ def roll_back(project: Project, reason: str = "", *, dry_run: bool = False) -> t
 
     Refused while a command holds the project. Returns the checkpoint that was current, and the previous one."""
     with nullcontext() if dry_run else command_lock(project):
-        current, previous = current_checkpoint(project), previous_checkpoint(project)
+        current, previous = project.recorded_current, previous_checkpoint(project)
         why = ": ".join(filter(None, [f"{ROLLED_BACK} {current.reference}", reason.strip()]))
         check_decision(project, previous, "promoted", why)
         if not dry_run:
@@ -64,22 +64,17 @@ def check_decision(project: Project, checkpoint: Checkpoint, decision: Decision,
             f"The gate's verdict on {checkpoint.reference} is {gate_outcome(checkpoint.verdict)}: {action} it anyway "
             "needs a reason, which is stored. Give one with --reason TEXT."
         )
-    if decision == "rejected" and current_checkpoint(project).id == checkpoint.id:
+    if decision == "rejected" and project.recorded_current.id == checkpoint.id:
         raise RecoverError(
             f"The checkpoint {checkpoint.reference} is the current one. Return to the previous one with "
             "`recover rollback` instead."
         )
 
 
-def current_checkpoint(project: Project) -> Checkpoint:
-    """The current checkpoint as it is recorded; its weights may be gone."""
-    return project.reader.current(project.id) or project.clean
-
-
 def previous_checkpoint(project: Project) -> Checkpoint:
     """The checkpoint that was current before the present one was promoted, and was not rejected since; the clean model,
     if there is none."""
-    current = current_checkpoint(project)
+    current = project.recorded_current
     if current.id == project.clean.id:
         raise RecoverError("The clean model is the current checkpoint, so there is nothing to go back to.")
     line: list[int] = []  # what was current, the latest last, without what was rolled back or rejected

@@ -244,7 +244,14 @@ class Project:
     @property
     def current(self) -> Checkpoint:
         """The checkpoint that was promoted last; the base, if none was."""
-        return self.locate(self.reader.current(self.id) or self.clean)
+        return self.locate(self.recorded_current)
+
+    @property
+    def recorded_current(self) -> Checkpoint:
+        """The current checkpoint as it is recorded; its weights may be gone."""
+        current = self.reader.current(self.id)
+        assert current is not None
+        return current
 
     @cached_property
     def base_weights_id(self) -> str:
@@ -338,7 +345,7 @@ class Project:
         elif reference == "base":
             checkpoint = self.clean
         elif reference == "current":
-            checkpoint = self.reader.current(self.id) or self.clean
+            checkpoint = self.recorded_current
         elif self.row and parts["run"]:
             checkpoint = self.reader.run_checkpoint(int(parts["run"]))
         elif self.row:

@@ -42,7 +42,7 @@ def overtaken(project: Project, job: JobKey, is_latest: bool = True) -> str:
     """What was promoted since the job was saved, and would be lost if it went on, as a sentence; empty if nothing was.
 
     A promotion by the job itself does not count: it was interrupted before its end."""
-    now, then = project.reader.current(project.id), project.reader.checkpoint(job.current or 0)
+    now, then = project.recorded_current, project.reader.checkpoint(job.current or 0)
     runs = runs_of_command(project, job.id)
     own, numbers = {run.id for run in runs}, {run.cycle for run in runs}
     cancel = "recover cancel" if is_latest or not runs else f"recover cancel {runs[0].id}"
@@ -52,7 +52,7 @@ def overtaken(project: Project, job: JobKey, is_latest: bool = True) -> str:
                 f"Cycle {cycle.number}, which `recover {job.command}` belongs to, was promoted by another command "
                 f"since: discard the rest with `{cancel}`."
             )
-    if now is None or then is None or now.id == then.id or now.run_id in own:
+    if then is None or now.id == then.id or now.run_id in own:
         return ""
     return (
         f"`recover {job.command}` began when {then.reference} was current, and would drop {now.reference}, which was "
@@ -174,8 +174,7 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
     stages = {stage.checkpoint_id: stage for stage in project.reader.stages(project.id)}
     decisions = last_decisions(project.reader.promotions(project.id))
     promoted = {id for id, decision in decisions.items() if decision == "promoted"}
-    current = project.reader.current(project.id)
-    in_current = {ancestor.id for ancestor in project.reader.lineage(current.id)} if current else set[int]()
+    in_current = {ancestor.id for ancestor in project.reader.lineage(project.recorded_current.id)}
     past = []
     for cycle in project.reader.cycles(project.id):
         damaged = cycle.damaged.checkpoint
@@ -213,11 +212,11 @@ def dropped_cycles(project: Project, checkpoint: Checkpoint) -> str:
     """The cycles that a promotion of the checkpoint would drop, such as "cycle 3"; empty if there are none.
 
     They began after its own mid-training, and the current checkpoint has learned them."""
-    current, line = project.reader.current(project.id), project.reader.lineage(checkpoint.id)
-    own = [ancestor for ancestor in line if ancestor.role == "midtrained"]
-    if current is None or not own:
+    own = [ancestor for ancestor in project.reader.lineage(checkpoint.id) if ancestor.role == "midtrained"]
+    if not own:
         return ""
-    later = [c for c in project.reader.lineage(current.id) if c.role == "midtrained" and c.id > own[0].id]
+    current = project.reader.lineage(project.recorded_current.id)
+    later = [c for c in current if c.role == "midtrained" and c.id > own[0].id]
     numbers = sorted({c.cycle for c in later if c.cycle} - {c.cycle for c in own})
     return f"{'cycle' if len(numbers) == 1 else 'cycles'} {', '.join(map(str, numbers))}" if numbers else ""
 
