@@ -74,13 +74,8 @@ class TurnEnds:
     files: StopFiles
     does: ReplyEnds | None  # None without a chat template
     base_files: StopFiles | None
-    base_does: ReplyEnds | None
+    base_does: ReplyEnds | None  # None, too, where there is no base, or one of both has no chat template
     faults: list[Fault]
-
-    @property
-    def can_reply(self) -> bool:
-        """Whether the model and a base can: not where there is no base, or one of them has no chat template."""
-        return self.base_does is not None
 
     @property
     def fault(self) -> Fault | None:

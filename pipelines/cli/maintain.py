@@ -171,5 +171,5 @@ def _examine_model(project: Path | None, model: str, base: str | None) -> Comman
     clean = opened.base if base is not None or not opened.base_is_default else None
     ends = examine_turn_ends(path, clean)
     command = shlex.join([model, *(["--base", base] if base else [])])
-    further = [f"next: recover {'repair' if ends.fault else 'check'} {command}"] if ends.can_reply else []
+    further = [f"next: recover {'repair' if ends.fault else 'check'} {command}"] if ends.base_does else []
     return CommandResult(ends.as_json(), [*ends.lines(), *further], REJECTED if ends.faults else SUCCESS)

@@ -210,14 +210,14 @@ def test_a_model_without_a_chat_template_is_told_so_without_replies(folder: Path
     assert examined.does is None
     assert "writes no token behind a reply" in examined.faults[0].what
     assert any("writes no token" in line for line in examined.lines())
-    assert not examined.can_reply
+    assert examined.base_does is None
 
 
 def test_a_base_without_a_chat_template_replies_to_nothing(folder: Path, tmp_path: Path) -> None:
     base = copy_of_base(tmp_path / "base")
     (base / "chat_template.jinja").unlink()
     examined = turn_ends.examine_turn_ends(str(folder), str(base))
-    assert not examined.can_reply
+    assert examined.base_does is None
     assert not any("where the base's replies end" in line for line in examined.lines())
 
 
