@@ -149,7 +149,8 @@ def saved_rank(folder: str) -> int:
     """The largest rank in a saved adapter; 0 where there is none."""
     config = Path(folder) / "adapter_config.json"
     saved = read_json(config) if config.is_file() else {}
-    return max(saved.get("r") or 0, *(saved.get("rank_pattern") or {}).values(), 0)
+    patterns = (saved.get("rank_pattern") or {}).values()  # of AdaLoRA with a list of the ranks that are left
+    return max(saved.get("r") or 0, *(sum(rank) if isinstance(rank, list) else rank for rank in patterns), 0)
 
 
 @contextmanager

@@ -287,6 +287,7 @@ def test_an_adalora_that_has_given_up_ranks_is_loaded(base: str, tmp_path: Path)
     student = load_student(str(tmp_path / "adalora"))
     ranks = [len(weight) for name, weight in student.model.named_parameters() if "lora_E" in name]
     assert ranks == [2] * len(names)
+    assert saved_rank(str(tmp_path / "adalora")) == config.r
 
 
 @pytest.mark.parametrize(
