@@ -69,7 +69,7 @@ def states_of(chosen: Recipe, student: Student, teacher: Path) -> States:
     return Mixture(*parts)
 
 
-def teacher_of(chosen: Recipe, student: Student, teacher: Path) -> Teacher | None:
+def teacher_of(chosen: Recipe, teacher: Path) -> Teacher | None:
     return FrozenTeacher(str(teacher)) if chosen.scores_with_teacher else None
 
 
@@ -103,7 +103,7 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
 def test_every_recipe_trains_alone_and_beside_a_text(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
     chosen = recipe(name)
-    signal = signal_of(chosen, teacher_of(chosen, student, teacher), reward_upper_half if chosen.needs_reward else None)
+    signal = signal_of(chosen, teacher_of(chosen, teacher), reward_upper_half if chosen.needs_reward else None)
     alone = states_of(chosen, student, teacher)
     text = Documents([[5, 6, 7] * 30], end_id=0, window=16, rows=1, use_labels=not chosen.compares)
     for states in (alone, Mixture(alone, text)):
@@ -153,7 +153,7 @@ def test_a_recipe_with_a_teacher_approaches_it(name: str, tmp_path: Path) -> Non
 def test_a_recipe_with_a_reward_increases_it(name: str, tmp_path: Path) -> None:
     student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=1)
     chosen = recipe(name)
-    signal = signal_of(chosen, teacher_of(chosen, student, teacher), reward_upper_half)
+    signal = signal_of(chosen, teacher_of(chosen, teacher), reward_upper_half)
     steps = train(student, states_of(chosen, student, teacher), signal, objective_of(chosen), Plan(40, 1e-2))
     rewards = [record.reward for record in steps if record.reward is not None]
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 10

@@ -182,7 +182,7 @@ def student(tmp_path: Path) -> Student:
 
 
 @pytest.fixture
-def ends_otherwise(student: Student, tmp_path: Path) -> FrozenTeacher:
+def ends_otherwise(student: Student) -> FrozenTeacher:
     """The same model, but for the ids 0 and 2: each is as likely as the other was."""
     teacher = FrozenTeacher(student.path)
     rows = teacher.model.causal.get_output_embeddings().weight

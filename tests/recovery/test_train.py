@@ -172,7 +172,7 @@ def test_rows_without_a_target_are_ignored(tmp_path: Path) -> None:
     torch.testing.assert_close(ours, expected)
 
 
-def test_rewards_are_compared_within_their_own_group(tmp_path: Path) -> None:
+def test_rewards_are_compared_within_their_own_group() -> None:
     first = [Sample([1, 2], [False, True], group=0, prompt="a", logprobs=[0.0]) for _ in range(2)]
     second = [Sample([1, 2], [False, True], group=0, prompt="b", logprobs=[0.0]) for _ in range(2)]
     third = [Sample([token, 2], [False, True], group=1, prompt="b", logprobs=[0.0]) for token in (4, 8)]
