@@ -180,20 +180,22 @@ class Declaration(Part):
                 _require(group, groups, who, "group of prompts")
         for name in self.tune.arms if self.tune else ():
             _require(name, list(self.arms), "The table tune", "arm")
-        if self.tune and not self.claimed_measures:
-            raise ValueError(
-                f"The table tune goes by the measures that claims are about ({', '.join(MEASURES)}), and none is about "
-                "one. Remove it."
-            )
         for size_name, size in self.sizes.items():
             for kept in size.arms or []:
                 _require(kept, list(self.arms), f"The size {size_name}")
-                for other in (self.arms[kept].student, self.arms[kept].teacher):
-                    _require(
-                        other, [CLEAN, START, *NAMED, *(size.arms or [])], f"The arm {kept} of the size {size_name}"
-                    )
-            if not self.of_size(size_name).claims:
+                for needed in {self.arms[kept].student, self.arms[kept].teacher} & self.arms.keys():
+                    if needed not in (size.arms or []):
+                        raise ValueError(
+                            f"The arm {kept} of the size {size_name} needs the arm {needed}. Add that to its arms."
+                        )
+            declared = self.of_size(size_name)
+            if not declared.claims:
                 raise ValueError(f"No claim is about the arms of the size {size_name}. Name arms that claims compare.")
+            if declared.tune and not declared.claimed_measures:
+                raise ValueError(
+                    f"The table tune goes by the measures that claims are about ({', '.join(MEASURES)}), and none is "
+                    "about one. Remove it."
+                )
             if len(set(size.seeds)) < len(size.seeds):
                 raise ValueError(f"The seeds {size.seeds} repeat one, but they are independent samples. Name others.")
             if self.tune and self.tune.seed in size.seeds:

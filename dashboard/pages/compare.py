@@ -219,8 +219,8 @@ def _row(request: PageRequest, sides: Sequence[Side], items: Sequence[Item | Non
         verdicts = instructions(item.verdicts) if item else []
         names = [(name, followed, bool(kind) and is_kind(name, kind)) for name, followed in verdicts]
         columns.append((side.checkpoint.reference, item, pieces, names))
-    ids = ",".join(str(side.checkpoint.id) for side in sides)
-    may_try = request.actions.generate is not None and len(prompt) < MAX_PLAYGROUND_PROMPT
+    ids = ",".join(str(side.checkpoint.id) for side in sides if side.checkpoint.deleted_at is None)
+    may_try = ids and request.actions.generate is not None and len(prompt) < MAX_PLAYGROUND_PROMPT
     return _html.item(prompt, link("try", "Try it", of=ids, prompt=prompt) if may_try else "", columns, graded)
 
 

@@ -50,7 +50,7 @@ def load_suites(base: str | Path) -> dict[str, str]:
     otherwise."""
     suites, folder = resolve_suites(base), Path(base).absolute()
     files, known = suite_files(suites), (*SUITES, *BENCHMARKS)
-    if unknown := next((suite for suite in suites if suite not in known), None):
+    if (unknown := next((suite for suite in suites if suite not in known), None)) is not None:
         raise RecoverError(
             f"The file {folder / 'recover.json'} names the suite {unknown!r}, which does not exist. Use one of "
             f"{', '.join(known)}."

@@ -49,9 +49,9 @@ def distill(
 ) -> RunResult:
     """Train `start` towards its teachers, and on documents that it has read; ends early when probes say so."""
     settings, chosen = stage.settings.distill, chosen_recipe(stage.settings.distill)
-    chat, corpora = load_chat(start.path), stage.read_by(start) if settings.documents_share else []
+    chat, steps = load_chat(start.path), settings.most_steps
+    corpora = stage.read_by(start) if steps and settings.documents_share else []
     prompts = teachers.prompts(given_prompts, chat, stage.job.seed, chosen.template)
-    steps = settings.most_steps
     if steps and (chosen.scores_with_teacher or chosen.continued or chosen.data == "teacher"):
         prompts = teachers.readable(prompts, chat)
     # Answers and texts are sampled while no other model is in memory.

@@ -257,6 +257,9 @@ def test_checkpoints_without_weights_cannot_be_tried(tracker, written, seeded) -
     choices = parts(playground, written)[2]["choices"]
     assert str(seeded.recovered[2]) not in dict(choices).values()
     assert str(seeded.recovered[1]) in dict(choices).values()
+    search = f"?a={seeded.base}&b={seeded.recovered[2]}"
+    html = page_html(compare, written, search, Actions(generate=lambda checkpoints, prompt: []))
+    assert f'href="try?of={seeded.base}&amp;' in html, "beside one that can be"
 
 
 def test_tokens_show_the_choices_of_both_models(reader: Reader) -> None:

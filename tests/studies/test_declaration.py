@@ -142,7 +142,14 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
     (
         "[sizes.quick]\n",
         '[arms.next]\nstudent = "answers"\n[sizes.quick]\narms = ["opd", "next"]\n',
-        "The arm next of the size quick names the arm 'answers', which does not exist.",
+        "The arm next of the size quick needs the arm answers. Add that to its arms.",
+    ),
+    (
+        '"off-policy"\nmargin = 0.03\ncontrol = "labels"\n\n[sizes.quick]\n',
+        '"off-policy"\nmargin = 0.03\n[[claims]]\ntext = "It costs more"\nmetric = "pflops"\nof = "answers"\n'
+        'against = "damaged"\nmargin = 0.03\n[tune]\narms = ["opd", "answers"]\nrate_times = [1, 2]\nseed = 9\n'
+        '[sizes.quick]\narms = ["answers"]\n',
+        "and none is about one. Remove it.",
     ),
 ]
 

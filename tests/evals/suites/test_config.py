@@ -118,4 +118,6 @@ def test_a_suite_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     """Else its tasks would be left out, and those of the default measured."""
     with pytest.raises(RecoverError, match=r"names the suite 'behavior', .* Use one of behaviour, .*retention, gsm8k"):
         load_suites(base(tmp_path, behavior="lab"))
+    with pytest.raises(RecoverError, match=r"names the suite '', "):
+        load_suites(base(tmp_path, **{"": "lab"}))
     assert load_suites(base(tmp_path, gsm8k="gsm8k_cot")) == {"gsm8k": "gsm8k_cot"}

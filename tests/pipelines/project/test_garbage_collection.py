@@ -130,7 +130,7 @@ def test_what_was_deleted_is_not_promoted_and_a_current_model_that_is_gone_can_b
     rejected, current = record_cycle(project, "rejected"), record_cycle(project, "promoted")
     assert collected(project) == [project.checkpoint_folder(1)]
     with pytest.raises(ActionError, match="were deleted"):
-        dashboard_actions(project).promote(rejected, "ada", "on second thoughts")
+        dashboard_actions(project).decide(rejected, "ada", "on second thoughts", "promoted")
     assert project.current.id == current
     rmtree(project.checkpoint_folder(2))
     assert recover("rollback", "--project", project.root).exit_code == 0
