@@ -136,10 +136,13 @@ def _subject(request: PageRequest) -> tuple[int | None, int | None]:
 
 
 def _links(cycle: Cycle, cycles: Sequence[Cycle]) -> Markup:
-    index = cycles.index(cycle)
+    numbers = [other.number for other in cycles]
+    index = numbers.index(cycle.number)
     result = [link("cycles", "All cycles")]
-    result += [link("cycle", f"← Cycle {other.number}", number=other.number) for other in cycles[:index][-1:]]
-    result += [link("cycle", f"Cycle {other.number} →", number=other.number) for other in cycles[index + 1 :][:1]]
+    if index > 0:
+        result.append(link("cycle", f"← Cycle {numbers[index - 1]}", number=numbers[index - 1]))
+    if index + 1 < len(numbers):
+        result.append(link("cycle", f"Cycle {numbers[index + 1]} →", number=numbers[index + 1]))
     ends = [stage.checkpoint.id for stage in (cycle.clean, cycle.recovered) if stage.checkpoint]
     if len(ends) == 2:
         result.append(link("compare", "Compare with the clean model", a=ends[0], b=ends[1]))

@@ -44,7 +44,7 @@ def overtaken(project: Project, job: JobKey, is_latest: bool = True) -> str:
     A promotion by the job itself does not count: it was interrupted before its end."""
     now, then = project.recorded_current, project.reader.checkpoint(job.current or 0)
     runs = runs_of_command(project, job.id)
-    own, numbers = {run.id for run in runs}, {run.cycle for run in runs}
+    run_ids, numbers = {run.id for run in runs}, {run.cycle for run in runs}
     cancel = "recover cancel" if is_latest or not runs else f"recover cancel {runs[0].id}"
     for cycle in project.reader.cycles(project.id):
         if cycle.number in numbers and cycle.status == "promoted" and not made_promoted(cycle, project, job.id):
@@ -52,7 +52,7 @@ def overtaken(project: Project, job: JobKey, is_latest: bool = True) -> str:
                 f"Cycle {cycle.number}, which `recover {job.command}` belongs to, was promoted by another command "
                 f"since: discard the rest with `{cancel}`."
             )
-    if then is None or now.id == then.id or now.run_id in own:
+    if then is None or now.id == then.id or now.run_id in run_ids:
         return ""
     return (
         f"`recover {job.command}` began when {then.reference} was current, and would drop {now.reference}, which was "
@@ -212,12 +212,12 @@ def dropped_cycles(project: Project, checkpoint: Checkpoint) -> str:
     """The cycles that a promotion of the checkpoint would drop, such as "cycle 3"; empty if there are none.
 
     They began after its own mid-training, and the current checkpoint has learned them."""
-    own = [ancestor for ancestor in project.reader.lineage(checkpoint.id) if ancestor.role == "midtrained"]
-    if not own:
+    midtrained = [ancestor for ancestor in project.reader.lineage(checkpoint.id) if ancestor.role == "midtrained"]
+    if not midtrained:
         return ""
     current = project.reader.lineage(project.recorded_current.id)
-    later = [c for c in current if c.role == "midtrained" and c.id > own[0].id]
-    numbers = sorted({c.cycle for c in later if c.cycle} - {c.cycle for c in own})
+    later = [c for c in current if c.role == "midtrained" and c.id > midtrained[0].id]
+    numbers = sorted({c.cycle for c in later if c.cycle} - {c.cycle for c in midtrained})
     return f"{'cycle' if len(numbers) == 1 else 'cycles'} {', '.join(map(str, numbers))}" if numbers else ""
 
 
