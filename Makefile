@@ -5,8 +5,6 @@ EXTRAS := [dev]
 BIN := $(VENV)/bin
 PYTHON ?= python3
 TORCH := torch>=2.9,<2.14
-# Python compiles what is imported; pip would compile all 20,000 files of what is installed, which takes a minute.
-export PIP_NO_COMPILE := 1
 # Without an NVIDIA card the CPU build of torch saves gigabytes of CUDA. `make TORCH_CPU= …` takes the default build.
 TORCH_CPU := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo https://download.pytorch.org/whl/cpu)
 
