@@ -196,6 +196,10 @@ class Declaration(Part):
                     f"The table tune goes by the measures that claims are about ({', '.join(MEASURES)}), and none is "
                     "about one. Remove it."
                 )
+            if size.items < len(groups):
+                raise ValueError(
+                    f"The size {size_name} has {size.items} items for {len(groups)} groups of prompts. Raise its items."
+                )
             if len(set(size.seeds)) < len(size.seeds):
                 raise ValueError(f"The seeds {size.seeds} repeat one, but they are independent samples. Name others.")
             if self.tune and self.tune.seed in size.seeds:

@@ -177,7 +177,7 @@ def _tiles(
     )
 
 
-_NOT_MEASURED = ("–", "not measured yet")
+_NOT_MEASURED = ("–", "not measured")
 
 
 def retained_tile(reader: Reader, trail: Trail, cycle: Cycle) -> tuple[str, str]:

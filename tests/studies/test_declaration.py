@@ -97,6 +97,7 @@ WRONG = [  # a part of the declaration, what replaces it, and a part of the sent
     ('metric = "behaviour"', 'metric = "slope"', "is about several cycles. Name arms that have them."),
     ('metric = "behaviour"', 'metric = "knowledge"\nitems = "1-64"', "which only behaviour has. Name no items."),
     ("[common]", "answer_tokens = [150, 64]\n[common]", "do not ascend. Sort them."),
+    ("[common]", f"answer_tokens = {[*range(1, 101)]}\n[common]", "has 100 items for 101 groups of prompts."),
     ("seeds = [1, 2, 3]\n", "seeds = [1, 2, 2]\n", "The seeds [1, 2, 2] repeat one"),
     (OF_DAMAGED, OF_DAMAGED.replace("damaged", "own-cycle"), "names the arm 'own-cycle', which does not exist."),
     ("source = 0.114", "margin2 = 1.0", "claims.0.margin2 does not exist."),
