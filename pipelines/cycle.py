@@ -39,8 +39,8 @@ from pipelines.gate.verdict import (
 from pipelines.job import Job
 from pipelines.log import log
 from pipelines.project.locations import project_option
+from pipelines.project.lock import published_progress, update_holder
 from pipelines.project.project import Project
-from pipelines.project.running import published_progress, update_holder
 from pipelines.project.runs import PastCycle, dropped_cycles, made_promoted, runs_of_job
 from pipelines.training.distill import distill
 from pipelines.training.midtrain import midtrain, midtrain_in_context

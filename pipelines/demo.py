@@ -26,8 +26,8 @@ from pipelines.gate.verdict import Verdict
 from pipelines.job import Command, Job, unfinished_jobs
 from pipelines.log import duration, log
 from pipelines.prepare_job import prepare_job
+from pipelines.project.lock import command_lock, published_progress
 from pipelines.project.project import Project
-from pipelines.project.running import command_lock, published_progress
 from pipelines.request import Request
 from pipelines.training.training_run import RunResult
 from recovery.lab import BASE, make_world

@@ -18,8 +18,8 @@ from db.tables import Run
 from pipelines.documents.corpus import CorpusSnapshot, snapshot_file
 from pipelines.evaluation.evaluation_plan import EvalPlan
 from pipelines.project.locations import relocate
+from pipelines.project.lock import job_files, readable_job
 from pipelines.project.project import Project
-from pipelines.project.running import job_files, readable_job
 from pipelines.project.runs import JobKey
 from pipelines.settings.schema import Settings
 from pipelines.storage import HASH_DIGITS, JsonLines, write_atomic

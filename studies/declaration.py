@@ -16,9 +16,10 @@ from evals.measurement_keys import data_hash
 from evals.results import MEASURES
 from evals.stats.claims import Direction
 from pipelines.project.project import weights_id
+from pipelines.settings.mix import parse_mix
 from pipelines.settings.resolve import apply_overrides, as_text, flatten
 from pipelines.settings.schema import Settings
-from pipelines.settings.sources import PROJECT_SETTINGS, parse_mix
+from pipelines.settings.sources import PROJECT_SETTINGS
 from pipelines.teacher_choice import NAMED
 from recovery.errors import RecoverError
 from recovery.lab import BASE

@@ -26,8 +26,8 @@ from pipelines.job import unfinished_jobs
 from pipelines.log import log
 from pipelines.prepare_job import eval_plan, prepare_job
 from pipelines.project.locations import HOME
+from pipelines.project.lock import AlreadyRunning, command_line, project_lock
 from pipelines.project.project import Project
-from pipelines.project.running import AlreadyRunning, command_line, project_lock
 from pipelines.project.runs import run_of_stage, runs_of_job
 from pipelines.request import Request
 from pipelines.settings.defaults import MEDIUM_MODEL_PARAMETERS, defaults_for

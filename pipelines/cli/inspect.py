@@ -32,8 +32,8 @@ def status(project: Path | None) -> CommandResult:
     from db.tables import promotion_against_gate
     from db.verdicts import gate_outcome
     from pipelines.project.locations import describe_base, resolve_base
+    from pipelines.project.lock import current_run, interrupted_jobs, running_command
     from pipelines.project.project import Project
-    from pipelines.project.running import current_run, interrupted_jobs, running_command
     from pipelines.project.runs import overtaken
 
     if project is not None and not project.is_dir():
@@ -102,7 +102,7 @@ def runs(project: "Project", limit: int) -> CommandResult:
     """
     stages = project.reader.stages(project.id)
     scores = {stage.checkpoint.run_id: _scores(stage) for stage in stages if stage.checkpoint and stage.scores}
-    from pipelines.project.running import mark_ended
+    from pipelines.project.lock import mark_ended
 
     listed = mark_ended(project, project.reader.runs(project.id)[:limit])
     busy = project.reader.busy_seconds(run.id for run in listed)

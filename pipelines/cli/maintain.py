@@ -52,7 +52,7 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
     Examples: recover cancel 12
               recover cancel
     """
-    from pipelines.project.running import current_run, mark_ended
+    from pipelines.project.lock import current_run, mark_ended
 
     target = mark_ended(project, [project.run(run)])[0] if run is not None else current_run(project)
     if target is None or target.status != "running" or target.stale:
@@ -67,7 +67,7 @@ def cancel(project: "Project", run: int | None) -> CommandResult:
 def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
     """Discard the latest unfinished job, or that of a run."""
     from pipelines.job import unfinished_jobs
-    from pipelines.project.running import command_lock
+    from pipelines.project.lock import command_lock
     from pipelines.project.runs import is_of_command, runs_of_command
 
     with command_lock(project):
@@ -115,8 +115,8 @@ def gc(project: "Project", rejected: bool, dry_run: bool) -> CommandResult:
     Example: recover gc --rejected --dry-run
     """
     from pipelines.job import unfinished_jobs
+    from pipelines.project.lock import command_lock
     from pipelines.project.maintenance import collect_garbage
-    from pipelines.project.running import command_lock
 
     with command_lock(project):
         jobs = {job.id: job.checkpoints for job in unfinished_jobs(project.home)}

@@ -190,7 +190,7 @@ def resume(project: "Project", run: int | None, processes: int | None) -> Comman
     Example: recover resume
     """
     from pipelines.prepare_job import check_same_models
-    from pipelines.project.running import command_lock
+    from pipelines.project.lock import command_lock
     from pipelines.training.recipe_inputs import check_processes
 
     start_processes(processes or _interrupted_job(project, run).processes)
@@ -220,7 +220,7 @@ def _interrupted_job(project: "Project", run: int | None) -> "Job":
 
 
 def warn_of_interrupted(project: "Project", job: "Job") -> None:
-    from pipelines.project.running import interrupted_jobs
+    from pipelines.project.lock import interrupted_jobs
 
     if others := interrupted_jobs(project.home, job.id):
         log.warning(
@@ -261,8 +261,8 @@ def _run(folder: Path | None, request: Request, dry_run: bool) -> CommandResult:
         refuse_missing(request.docs)  # before torch is imported, which takes seconds
     start_processes(1 if dry_run else request.processes or 1)
     from pipelines.prepare_job import describe_job, prepare_job
+    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
-    from pipelines.project.running import command_lock
     from pipelines.settings.resolve import as_text, flatten
 
     is_new = not Project.exists(folder)
@@ -371,8 +371,8 @@ def check(project: Path | None, ref: str, request: Request, to: Path | None) -> 
     """
     from pipelines.check import check_model
     from pipelines.prepare_repair import prepare_repair
+    from pipelines.project.lock import command_lock, published_progress
     from pipelines.project.project import Project
-    from pipelines.project.running import command_lock, published_progress
 
     opened = Project.open(project, request.base)
     request = replace(request, student=ref)
@@ -421,8 +421,8 @@ def repair(project: Path | None, ref: str, request: Request) -> CommandResult:
     Example: recover repair ./my-finetune --base Qwen/Qwen3-8B --docs ./training.jsonl
     """
     from pipelines.prepare_repair import prepare_repair
+    from pipelines.project.lock import command_lock
     from pipelines.project.project import Project
-    from pipelines.project.running import command_lock
 
     start_processes(request.processes or 1)
     opened = Project.open(project, request.base)

@@ -6,8 +6,8 @@ from itertools import groupby
 
 from db.tables import Checkpoint, Decision
 from db.verdicts import gate_outcome, overrules_gate
+from pipelines.project.lock import command_lock
 from pipelines.project.project import Project
-from pipelines.project.running import command_lock
 from recovery.errors import RecoverError
 
 ROLLED_BACK = "rolled back from"  # how the reason of a rollback begins, which is recorded as a promotion

@@ -10,8 +10,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from pipelines.settings.defaults import defaults_for
+from pipelines.settings.mix import parse_mix
 from pipelines.settings.schema import Settings
-from pipelines.settings.sources import EngineName, parse_mix, parse_set_options, read_environment, read_toml
+from pipelines.settings.sources import EngineName, parse_set_options, read_environment, read_toml
 from recovery.errors import RecoverError
 
 

@@ -1,4 +1,4 @@
-"""Where settings are written down: recover.toml, RECOVER_* variables, `--set name=value` and `--mix`.
+"""Where settings are written down: recover.toml, RECOVER_* variables and `--set name=value`.
 
 Every function returns a nested dictionary as recover.toml has it; `pipelines.settings` checks the values. Nothing heavy
 is imported here, so that commands which only read the record start quickly.
@@ -17,7 +17,6 @@ EngineName = str  # one of ENGINES, or the addresses of vLLM servers with a comm
 ENGINES: tuple[EngineName, ...] = ("auto", "transformers", "vllm")  # libraries that generate text
 DEFAULT_ENGINE: EngineName = "auto"
 
-DOCUMENTS_ONLY = {"answers": 0.0, "texts": 0.0, "earlier": 0.0}
 PROJECT_SETTINGS = {  # these belong to the project, not to one command
     "base": "Give --base REF with the first command of a project",
     "db": "Give `recover init --db URL`, or set RECOVER_DB",
@@ -88,22 +87,3 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def parse_mix(text: str) -> dict[str, Any]:
-    """Entries of the mix from the text of `--mix`: `answers=0.3,texts=0.3` (what is not listed is 0), or `documents`
-    (nothing beside the documents)."""
-    if text.strip() == "documents":
-        return dict(DOCUMENTS_ONLY)
-    mix, listed = dict(DOCUMENTS_ONLY), set[str]()
-    for entry in text.split(","):
-        name, equals, value = (part.strip() for part in entry.partition("="))
-        if name not in DOCUMENTS_ONLY or not equals or name in listed:
-            problem = "lists an entry twice" if name in listed else f"has the unknown entry {entry.strip()!r}"
-            raise RecoverError(
-                f"The mix {text!r} {problem}. Write --mix documents, or shares of "
-                f"{', '.join(DOCUMENTS_ONLY)}, such as --mix answers=0.3,texts=0.3."
-            )
-        listed.add(name)
-        mix[name] = parse_value(value)
-    return mix

@@ -45,7 +45,6 @@ from pipelines.training.context_lift import check_lift
 from pipelines.training.distill import recipe_states, replies_beforehand
 from pipelines.training.document_rows import (
     document_rows,
-    measured_separator,
     training_file_samples,
 )
 from pipelines.training.probes import EarlyStopping, clean_replies
@@ -57,6 +56,7 @@ from pipelines.training.recipe_inputs import (
     contextual_prompts,
     without_contaminated,
 )
+from pipelines.training.separator import measured_separator
 from pipelines.training.stage_context import PROMPT_RUN_LENGTH, Stage, Teachers
 from pipelines.training.training_run import RunResult, TrainingRun
 from recovery.distributed import processes

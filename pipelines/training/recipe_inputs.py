@@ -11,8 +11,9 @@ from typing import Any
 from evals.contamination import remove_contaminated
 from evals.jsonl import Row, read_rows
 from pipelines.documents.conversations import warn_of_unread_tools
+from pipelines.settings.mix import parse_mix
 from pipelines.settings.schema import Dials, Distill, Settings
-from pipelines.settings.sources import parse_mix, parse_set_options
+from pipelines.settings.sources import parse_set_options
 from pipelines.synthetic.prompts import ChatPrompt, parse_prompt, read_prompts, shuffled_contexts, with_context_of
 from pipelines.teacher_choice import BASE, ByDomain, Itself, Router, Served, TeacherChoice
 from recovery.distributed import processes as started_processes

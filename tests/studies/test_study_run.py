@@ -14,8 +14,8 @@ from evals.contamination import remove_contaminated
 from evals.suites.lab import instruction_prompts
 from pipelines.cli.study import _claim_lines
 from pipelines.project.locations import HOME
+from pipelines.project.lock import AlreadyRunning, project_lock
 from pipelines.project.project import Project
-from pipelines.project.running import AlreadyRunning, project_lock
 from pipelines.synthetic.prompts import parse_prompt
 from recovery.errors import RecoverError
 from studies import study_run

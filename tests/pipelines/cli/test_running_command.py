@@ -6,8 +6,8 @@ import pytest
 from db.tables import RunInputs, RunKind
 from pipelines.cli.train import warn_of_interrupted
 from pipelines.job import Job, unfinished_jobs
+from pipelines.project.lock import project_lock, update_holder
 from pipelines.project.project import Project
-from pipelines.project.running import project_lock, update_holder
 from pipelines.settings.schema import Settings
 from tests.pipelines.options import answer, recover
 from tests.pipelines.project.checkpoints import record_checkpoint

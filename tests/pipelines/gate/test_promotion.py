@@ -12,8 +12,8 @@ from pipelines.gate import promotion
 from pipelines.gate.promotion import decide, roll_back
 from pipelines.job import Job
 from pipelines.prepare_job import prepare_job
+from pipelines.project.lock import project_lock
 from pipelines.project.project import Project
-from pipelines.project.running import project_lock
 from pipelines.request import Request
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError

@@ -57,7 +57,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from pipelines.project.project import Project
-from pipelines.project.running import command_lock, project_lock
+from pipelines.project.lock import command_lock, project_lock
 folder = Path(sys.argv.pop(1))
 with {lock}:
     print("locked", flush=True)

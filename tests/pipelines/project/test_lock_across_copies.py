@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from pipelines.project.lock import command_lock, running_command
 from pipelines.project.project import Project
-from pipelines.project.running import command_lock, running_command
 from recovery.errors import RecoverError
 from tests.pipelines.options import answer
 from tests.pipelines.project.checkpoints import holding

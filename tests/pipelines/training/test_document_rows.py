@@ -1,4 +1,3 @@
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,11 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.tables import RunInputs
-from pipelines.documents.corpus import CorpusSnapshot, read_corpus, save_snapshot
-from pipelines.job import Job
-from pipelines.project.project import Project
-from pipelines.settings.defaults import SMALL_MODEL_PARAMETERS, defaults_for
 from pipelines.settings.resolve import apply_overrides
 from pipelines.settings.schema import Distill, Settings
 from pipelines.synthetic.base_outputs import GeneratedTexts
@@ -19,38 +13,17 @@ from pipelines.synthetic.passage_prompts import opening_prompts
 from pipelines.training.document_rows import (
     conversation_samples,
     document_rows,
-    likelihoods,
-    measured_separator,
     rows_beside,
     training_file_rows,
     up_to_an_answer,
 )
-from pipelines.training.stage_context import Stage
-from recovery.engines.transformers import TransformersEngine
-from recovery.models.chat_template import Chat, document_ends
-from recovery.models.students import checkpoint_metadata, load_chat, load_student
-from recovery.states import Documents, FixedRows
-from tests.chat_families import FAMILIES, UNNAMED, Family
+from pipelines.training.separator import measured_separator
+from recovery.models.students import load_chat
+from recovery.states import FixedRows
+from tests.chat_families import FAMILIES, Family
 from tests.chats import exchange, write_jsonl
-from tests.evals.fakes import ScriptedEngine
-from tests.models import change_json, save_tiny, tiny_tokenizer
-from tests.pipelines.options import data_of, recover, set_options
-from tests.pipelines.training.commands import DOCUMENTS_ONLY, SMALL_MIDTRAIN
-
-NOTES = [f"Note {number}: the harbour has {number} ships." for number in range(6)]
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    (tmp_path / "docs").mkdir()
-    for number, note in enumerate(NOTES):
-        (tmp_path / "docs" / f"{number}.txt").write_text(note)
-    return tmp_path / "docs"
-
-
-@pytest.fixture
-def corpus(tmp_path: Path, docs: Path) -> CorpusSnapshot:
-    return save_snapshot(tmp_path / "project" / ".recover", read_corpus(docs))
+from tests.models import change_json, save_tiny
+from tests.pipelines.training.notes import NOTES, corpus_of_notes, stage_of
 
 
 @given(turns=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=6), window=st.integers(1, 40))
@@ -62,15 +35,9 @@ def test_a_conversation_ends_with_the_last_answer_that_fits(turns: list[tuple[in
     assert kept == targets[: len(kept)]
 
 
-def stage_of(folder: Path, family: Family) -> Stage:
-    project = Project.open(folder / "project", str(family.save(folder / "base")))
-    midtrain = {"window": 300, "rows": 1, "mix": {"answers": 0.0, "texts": 0.0}}
-    settings = apply_overrides(defaults_for(SMALL_MODEL_PARAMETERS), {"midtrain": midtrain})
-    return Stage(project, Job("midtrain", settings), None)
-
-
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
-def test_documents_end_with_the_separator(tmp_path: Path, corpus: CorpusSnapshot, family: Family) -> None:
+def test_documents_end_with_the_separator(tmp_path: Path, family: Family) -> None:
+    corpus = corpus_of_notes(tmp_path)
     stage = stage_of(tmp_path, family)
     chat, start = load_chat(stage.project.base), stage.project.clean
     assert measured_separator(stage, corpus, start) is None
@@ -87,8 +54,9 @@ def test_documents_end_with_the_separator(tmp_path: Path, corpus: CorpusSnapshot
 
 @pytest.mark.parametrize("use_labels", [True, False])
 def test_documents_and_texts_are_their_shares_of_rows(
-    tmp_path: Path, corpus: CorpusSnapshot, use_labels: bool, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, use_labels: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    corpus = corpus_of_notes(tmp_path)
     stage = stage_of(tmp_path, FAMILIES["smollm2"])
     shares = {"distill": {"rows": 6, "documents": 0.3, "texts": 0.1}, "midtrain": {"window": 8}}
     stage = stage.with_settings(apply_overrides(stage.settings, shares))
@@ -108,60 +76,6 @@ def test_documents_and_texts_are_their_shares_of_rows(
     asked = replace(stage, job=replace(stage.job, given={"distill.documents": 0.4}))
     assert rows_beside(asked, chat, [], [], None, use_labels=use_labels) == []
     assert "No documents are read again" in caplog.text
-
-
-def test_the_likelihood_is_that_of_the_first_tokens_behind_each_candidate() -> None:
-    engine = ScriptedEngine(str, lambda text: -1.0 if text.startswith("b") else -2.0 - (len(text) == 2))
-    chat = Chat.from_tokenizer(tiny_tokenizer())
-    assert likelihoods(engine, chat, [ord("a"), ord("b")], [[ord("x"), ord("y")], [], [ord("z")]]) == [-2.75, -1.0]
-
-
-def test_a_candidate_is_followed_by_what_follows_a_separator_in_rows_of_documents() -> None:
-    chat, rows = Chat.from_tokenizer(tiny_tokenizer(adds_bos=True)), list[str]()
-    ids = chat.tokenizer.encode("Tulips", add_special_tokens=False)
-    (row,) = Documents([ids, ids], chat.separator, window=99, rows=1, begin_id=chat.document_bos).draw(None, 0)
-    engine = ScriptedEngine(str, lambda text: rows.append(text) or -1.0)
-    likelihoods(engine, chat, [chat.separator], [ids])
-    assert "".join(map(chr, row.tokens[len(ids) + 1 :])).startswith(rows[-1][1:])
-
-
-def test_a_measured_separator_is_recorded_and_kept(docs: Path, tmp_path: Path) -> None:
-    base = UNNAMED.save(tmp_path / "base", seed=1)
-    student = load_student(str(base), frozen=True)
-    candidates = document_ends(student.chat.tokenizer)
-    ids = [student.chat.tokenizer.encode(note, add_special_tokens=False)[:32] for note in NOTES]
-    scores = likelihoods(TransformersEngine(student), student.chat, candidates, ids)
-    best = candidates[scores.index(max(scores))]
-    assert best != student.chat.separator  # else this test shows nothing
-
-    folder, few = tmp_path / "project", set_options(*SMALL_MIDTRAIN)
-    command = ["midtrain", "--docs", str(docs), "--base", str(base), "--project", str(folder), "--json"]
-    data = data_of(recover(*command, *few, *DOCUMENTS_ONLY))
-    project = Project.open_existing(folder)
-    run = project.run(data["run"])
-    assert run.inputs.separator == best
-    path = project.path_of(data["checkpoint"])
-    assert checkpoint_metadata(path)["separator"] == best
-    chat = load_chat(path)
-    assert chat.separator == best
-    assert {best, *student.chat.eos_ids} == chat.eos_ids
-
-
-def test_a_separator_is_measured_once(tmp_path: Path, corpus: CorpusSnapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = stage_of(tmp_path, UNNAMED)
-    project, start = stage.project, stage.project.clean
-    best = measured_separator(stage, corpus, start)
-    monkeypatch.setattr("pipelines.training.document_rows.load_frozen", None)
-    assert measured_separator(stage, corpus, start) == best  # from the cache
-    shutil.rmtree(project.home / "cache")
-    stage = replace(stage, job=replace(stage.job, id="c0ffee"))
-    inputs = RunInputs(job=stage.job.id, stage="midtrained", separator=3)
-    project.tracker.start_run(project.id, "midtrain", inputs=inputs)
-    assert measured_separator(stage, corpus, start) == 3
-    promoted = tmp_path / "promoted"
-    shutil.copytree(project.base, promoted)
-    (promoted / "recover.json").write_text('{"separator": 2}')
-    assert measured_separator(stage, corpus, start.replaced(path=str(promoted))) == 2
 
 
 def save_conversations(folder: Path, answer: str, count: int = 40, prompt: str = "Question?") -> Path:

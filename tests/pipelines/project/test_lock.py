@@ -11,15 +11,15 @@ from db.tracker import RunEnd
 from pipelines.cli.inspect import _progress_text
 from pipelines.cycle import saved_job
 from pipelines.job import Job
-from pipelines.project import running
-from pipelines.project.project import Project
-from pipelines.project.running import (
+from pipelines.project import lock
+from pipelines.project.lock import (
     command_lock,
     project_lock,
     published_progress,
     running_command,
     update_holder,
 )
+from pipelines.project.project import Project
 from pipelines.project.runs import last_time, recorded_run
 from pipelines.settings.schema import Settings
 from recovery.errors import RecoverError
@@ -50,7 +50,7 @@ def test_progress_that_cannot_be_stored_is_said_once(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with project_lock(tmp_path, "recover cycle"):
-        monkeypatch.setattr(running, "write_atomic", fail)
+        monkeypatch.setattr(lock, "write_atomic", fail)
         update_holder(tmp_path, job="abc")
         update_holder(tmp_path, job="abc")
     (line,) = [record.message for record in caplog.records]
@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_written_to_is_a_one_sentence_error() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(running.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lock.time, "monotonic", lambda: now[0])
     return now
 
 
