@@ -81,6 +81,11 @@ DEBUG = "Set RECOVER_DEBUG=1 to see the traceback."
     [
         (RecoverError(NOT_FOUND), NOT_FOUND, 1),
         (KeyboardInterrupt("Continue with `recover resume`."), "Interrupted. Continue with `recover resume`.", 130),
+        (
+            PermissionError(13, "Permission denied", "/there/recover.toml"),
+            "Cannot use /there/recover.toml: Permission denied. Check the path, and who may read and write there.",
+            1,
+        ),
         (OSError("no connection.\nThe above has a long explanation."), f"OSError: no connection. {DEBUG}", 1),
         (ValueError("no such thing"), f"ValueError: no such thing. {DEBUG}", 1),
     ],
