@@ -74,6 +74,16 @@ class Tracker:
             cycle = _add(session, tables.Cycle(project_id=project, number=last + 1, corpus_id=corpus))
             return CycleKey(cycle.id, cycle.number)
 
+    def delete_empty_cycle(self, project: int) -> None:
+        """Delete the project's last cycle if nothing has been done in it."""
+        with self._transaction("the end of an empty cycle") as session:
+            _lock_project(session, project)
+            cycles = select(tables.Cycle).filter_by(project_id=project).order_by(tables.Cycle.number.desc())
+            cycle = session.scalar(cycles.limit(1))
+            referring = (tables.Run, tables.Checkpoint, tables.Promotion, tables.Note)
+            if cycle and not any(session.scalar(select(row.id).filter_by(cycle_id=cycle.id)) for row in referring):
+                session.delete(cycle)
+
     def start_run(
         self, project: int, kind: RunKind, cycle: int | None = None, settings: Mapping[str, Any] | None = None,
         seed: int = 0, steps: int | None = None, inputs: RunInputs = RunInputs(),  # noqa: B008

@@ -55,6 +55,15 @@ def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int)
     assert tracker.open_cycle(project).number == 2
 
 
+def test_only_the_last_cycle_is_deleted_and_only_if_it_is_empty(tracker: Tracker, reader: Reader, project: int) -> None:
+    first, second, third, _ = (tracker.open_cycle(project).id for _ in range(4))
+    tracker.note(project, "Too long.", "me", cycle=third)
+    tracker.checkpoint(project, "midtrained", "m", cycle=second)
+    for _ in range(2):
+        tracker.delete_empty_cycle(project)
+        assert [cycle.id for cycle in reader.cycles(project)] == [first, second, third]
+
+
 def test_base_and_external_models_are_recorded_once(tracker: Tracker, project: int) -> None:
     base = tracker.checkpoint(project, "base", "/models/lab")
     assert tracker.checkpoint(project, "base", "/models/lab") == base

@@ -141,6 +141,14 @@ def test_a_cycle_without_a_checkpoint_is_discarded_with_its_command(project: Pro
     assert answer(project, "status")["cycles"][0]["outcome"] == "discarded"
 
 
+def test_a_cycle_without_a_run_is_deleted_with_its_command(project: Project) -> None:
+    """Its command was interrupted while the base wrote the mix."""
+    project.tracker.open_cycle(project.id)
+    Job("cycle", Settings()).save(project.home)
+    answer(project, "cancel")
+    assert answer(project, "status")["cycles"] == []
+
+
 def test_an_attempt_that_is_discarded_before_its_verdict_leaves_its_cycle_rejected(project: Project) -> None:
     cycle, _ = project.tracker.open_cycle(project.id)
     start = project.tracker.checkpoint(project.id, "midtrained", "m", cycle=cycle)
