@@ -155,36 +155,35 @@ def _tiles(
     promotions: Sequence[Promotion],
 ) -> Markup:
     forgotten = count_forgotten(reader, cycle)
+    not_measured = ("–", "not measured yet" if cycle.status == "open" else "not measured")
     decisions = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
     promotion = next(decisions, None)
     origin = join([f"promoted {clock(promotion.at)} by ", bdi(promotion.who, 40)]) if promotion else "the clean model"
     origin = against_gate(promotions, current) or origin
     name = bdi(current.reference.removesuffix("/recovered") if current else "none", 60)
-    lost = (forgotten[0], f"of the {forgotten[1]} prompts the clean model followed") if forgotten else _NOT_MEASURED
+    lost = (forgotten[0], f"of the {forgotten[1]} prompts the clean model followed") if forgotten else not_measured
     steps = ", ".join(f"{count} steps of {stage}" for stage, count in cost.steps.items())
     work = f"{steps}, and evaluations" if steps else "no training yet"
     regained = recovery_tile(reader, trail, "behaviour", "of the {:.3f} instruction following lost in mid-training")
+    retained = retained_tile(reader, trail, cycle)
     learned = recovery_tile(reader, trail, "knowledge", "of the {:.3f} gained in mid-training")
     return tiles(
         [
             ("Current checkpoint", name, origin),
-            (f"Recovered in cycle {cycle.number}", *regained),
-            (f"New knowledge kept in cycle {cycle.number}", *learned),
-            (f"Kept in cycle {cycle.number} of what it knew before", *retained_tile(reader, trail, cycle)),
+            (f"Recovered in cycle {cycle.number}", *(regained or not_measured)),
+            (f"New knowledge kept in cycle {cycle.number}", *(learned or not_measured)),
+            (f"Kept in cycle {cycle.number} of what it knew before", *(retained or not_measured)),
             (f"Forgotten after cycle {cycle.number}", *lost),
             (f"Time of cycle {cycle.number}", "–" if cost.time is None else duration(cost.time), work),
         ]
     )
 
 
-_NOT_MEASURED = ("–", "not measured")
-
-
-def retained_tile(reader: Reader, trail: Trail, cycle: Cycle) -> tuple[str, str]:
-    """What the cycle's last checkpoint still knows of what the clean model knew."""
+def retained_tile(reader: Reader, trail: Trail, cycle: Cycle) -> tuple[str, str] | None:
+    """What the cycle's last checkpoint still knows of what the clean model knew; None if that was not measured."""
     clean, last = cycle.clean.scores.get("retention"), trail.marks[-1].level("retention")
     if clean is None or not clean.value or last is None or trail.marks[-1] is trail.start:
-        return _NOT_MEASURED
+        return None
     if clean.is_of_one_task:
         shared = on_shared_items(reader, [summaries.level_of(clean), last])
     else:
@@ -217,11 +216,11 @@ def _scale(cycle: Cycle, trail: Trail) -> Markup:
     return _html.scale("; ".join(filter(None, [stages, shares and f"shares of {shares}", *likelihoods])))
 
 
-def recovery_tile(reader: Reader, trail: Trail, axis: Axis, note: str) -> tuple[str, str]:
+def recovery_tile(reader: Reader, trail: Trail, axis: Axis, note: str) -> tuple[str, str] | None:
     """How much distillation recovered of the behaviour that mid-training cost, or left of the knowledge it added."""
     levels = [mark.level(axis) if mark else None for mark in (trail.start, trail.damaged, trail.recovered)]
     if None in levels:
-        return _NOT_MEASURED
+        return None
     if (shared := on_shared_items(reader, levels)) is None:
         return "–", "not measured on the same items"
     start, middle, end = shared.values

@@ -309,6 +309,16 @@ def test_the_live_view_of_a_watched_training_does_not_take_its_last_reading_for_
         live_run._stop(request, confirmed=False)
 
 
+def test_what_a_closed_cycle_left_out_is_not_expected(tracker, written):
+    project = tracker.project("x", "/x", "b")
+    cycle, _ = tracker.open_cycle(project)
+    checkpoint = tracker.checkpoint(project, "midtrained", "m", parent=tracker.checkpoint(project, "base", "/b"))
+    assert page_html(overview, written).count("not measured yet") == 4
+    tracker.promote(project, cycle, checkpoint, "rejected", "me", "a mistake")
+    html = page_html(overview, written)
+    assert (html.count("not measured"), html.count("not measured yet")) == (4, 0)
+
+
 def test_a_cycle_that_was_discarded_before_its_first_checkpoint_is_not_under_way(tracker, written, seeded):
     cycle, number = tracker.open_cycle(seeded.project)
     run = tracker.start_run(seeded.project, "midtrain", cycle)
