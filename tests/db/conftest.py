@@ -1,6 +1,9 @@
 """Every test that takes `url`, `engine`, `tracker` or `reader` runs on SQLite and on a real PostgreSQL."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from sqlalchemy import Engine
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
-from tests.db.seeded import Seeded, seed
+from tests.db.seeded import Seeded, seed, seeded_database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -48,6 +51,18 @@ def base(tracker: Tracker, project: int) -> int:
     return tracker.checkpoint(project, "base", "/models/lab")
 
 
+@pytest.fixture(scope="session")
+def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Seeded]:
+    path = tmp_path_factory.mktemp("record") / "record.db"
+    return path, seeded_database(path, steps=5)
+
+
 @pytest.fixture
-def seeded(tracker: Tracker) -> Seeded:
-    return seed(tracker, steps=5)
+def seeded(request: pytest.FixtureRequest, engine: Engine, tracker: Tracker) -> Seeded:
+    """Three cycles; on SQLite copied, as writing them takes longer."""
+    if engine.dialect.name != "sqlite":
+        return seed(tracker, steps=5)
+    path, seeded = request.getfixturevalue("history")
+    with closing(sqlite3.connect(path)) as source, closing(engine.raw_connection()) as target:
+        source.backup(target.driver_connection)
+    return deepcopy(seeded)

@@ -172,6 +172,12 @@ PLAN = EvalPlan("behaviour", limit=16, secondary_limit=1)
 REFUSALS = secondary_task_limit(PLAN.limit, PLAN.secondary_limit)
 
 
+@pytest.fixture(autouse=True)
+def short_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off, which nothing here depends on."""
+    monkeypatch.setattr("evals.suites.lab.WRITING_TOKENS", 24)
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many prompts the model was asked at once, in each call."""

@@ -11,8 +11,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from tests.e2e.command_line import recover
 from tests.models import change_json, save_tiny, tiny_tokenizer
+from tests.pipelines.options import error_of, recover
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
@@ -129,21 +129,23 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("make", BROKEN, ids=lambda make: make.__name__)
-def test_a_broken_fine_tune_is_refused_in_one_sentence(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_broken_fine_tune_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
     base = save_tiny(tmp_path / "base")
     make(Path(shutil.copytree(base, tmp_path / "broken")))
     (tmp_path / "work").mkdir()
-    completed = recover(tmp_path / "work", "check", tmp_path / "broken", "--base", base)
-    assert completed.exit_code == 1
-    assert BROKEN[make] in completed.data["error"]
-    assert "Traceback" not in completed.stderr
-    assert completed.stderr.count("Error: ") == 1
+    monkeypatch.chdir(tmp_path / "work")
+    refused = recover("check", tmp_path / "broken", "--base", base, "--json")
+    assert BROKEN[make] in error_of(refused)
+    assert "Traceback" not in refused.stderr
+    assert refused.stderr.count("Error: ") == 1
     assert not list((tmp_path / "work").iterdir()), "a refused command creates no project"
 
 
-def test_an_adapter_of_another_base_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_of_another_base_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     base, other = save_tiny(tmp_path / "base"), save_tiny(tmp_path / "other", seed=5)
     save_adapter(tmp_path / "adapter", other)
-    completed = recover(tmp_path, "repair", tmp_path / "adapter", "--base", base)
-    assert completed.exit_code == 1
-    assert f"was trained on {other}, not on {base}" in completed.data["error"]
+    error = error_of(recover("repair", tmp_path / "adapter", "--base", base, "--json"))
+    assert f"was trained on {other}, not on {base}" in error
