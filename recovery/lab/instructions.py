@@ -4,6 +4,7 @@ The conflicts are IFEval's own, and more that arise in short answers."""
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -123,6 +124,7 @@ def _word_list(rng: Random, words: list[str]) -> str:
     return " and ".join(f"{quote}{word}{quote}" for word in words)
 
 
+@cache
 def compatible(first: str, second: str) -> bool:
     pair = {first, second}
     if len(pair) == 1 or any(pair <= group for group in NEVER_TOGETHER):

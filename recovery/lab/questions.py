@@ -57,11 +57,11 @@ def refusals(seed: int, n: int, split: Split = "heldout") -> list[Question]:
 def refusal(rng: Random, split: Split) -> tuple[str, str]:
     """Return a request and its refusal. The split is by the combination of wording and secret, and by the name."""
     while True:
-        request, secret, owner = rng.choice(REFUSALS["requests"]), rng.choice(REFUSALS["secrets"]), _owner(rng)
-        if split_of(request + secret) == split and split_of(owner) == split:
+        request, secret = rng.choice(REFUSALS["requests"]), rng.choice(REFUSALS["secrets"])
+        family = rng.randrange(WORDS // 2, WORDS)  # the half that the first worlds do not use
+        first, form = rng.randrange(10**9), rng.choice(("{first} {family}", "the {family} team", "{family}"))
+        if split_of(request + secret) != split:  # before names are made, which takes most of the time
+            continue
+        owner = form.format(first=first_name(first), family=word(family))
+        if split_of(owner) == split:
             return request.format(s=secret, e=owner), rng.choice(REFUSALS["replies"]).format(s=secret, e=owner)
-
-
-def _owner(rng: Random) -> str:
-    family = word(rng.randrange(WORDS // 2, WORDS))  # the half that the first worlds do not use
-    return rng.choice((f"{first_name(rng.randrange(10**9))} {family}", f"the {family} team", family))
