@@ -1,5 +1,6 @@
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -44,6 +45,14 @@ def rollouts(student: Student, rows: int, group: int = 1) -> Rollouts:
     return Rollouts(prompts(student), TransformersEngine(student), rows=rows, group=group, max_new_tokens=8)
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A student and a teacher with other weights; no test changes their files."""
+    folder = tmp_path_factory.mktemp("models")
+    return save_tiny(folder / "s", seed=1), save_tiny(folder / "t", seed=2)
+
+
+@cache
 def sampled_from(teacher: Path) -> list[Sample]:
     model = load_student(str(teacher), frozen=True)
     model_prompts = prompts(model) * 32
@@ -100,9 +109,8 @@ def test_every_recipe_has_consistent_settings(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_trains_alone_and_beside_a_text(name: str, tmp_path: Path) -> None:
-    student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
-    chosen = recipe(name)
+def test_every_recipe_trains_alone_and_beside_a_text(name: str, models: tuple[Path, Path]) -> None:
+    student, teacher, chosen = load_student(str(models[0])), models[1], recipe(name)
     signal = signal_of(chosen, teacher_of(chosen, teacher), reward_upper_half if chosen.needs_reward else None)
     alone = states_of(chosen, student, teacher)
     text = Documents([[5, 6, 7] * 30], end_id=0, window=16, rows=1, use_labels=not chosen.compares)
@@ -140,21 +148,24 @@ def test_a_name_and_its_dials_take_the_same_steps(name: str, other: str, dials: 
         assert getattr(changed, part) == getattr(named, part), part
 
 
+@pytest.fixture(scope="module")
+def distance_before(models: tuple[Path, Path]) -> float:
+    return distance(load_student(str(models[0])), models[1])
+
+
 @pytest.mark.parametrize("name", WITH_TEACHER)
-def test_a_recipe_with_a_teacher_approaches_it(name: str, tmp_path: Path) -> None:
-    student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=2)
-    before, chosen = distance(student, teacher), recipe(name)
+def test_a_recipe_with_a_teacher_approaches_it(name: str, models: tuple[Path, Path], distance_before: float) -> None:
+    student, teacher, chosen = load_student(str(models[0])), models[1], recipe(name)
     signal = signal_of(chosen, FrozenTeacher(str(teacher)))
-    list(train(student, states_of(chosen, student, teacher), signal, objective_of(chosen), Plan(20, 5e-3)))
-    assert distance(student, teacher) < 0.8 * before
+    list(train(student, states_of(chosen, student, teacher), signal, objective_of(chosen), Plan(10, 1e-2)))
+    assert distance(student, teacher) < 0.8 * distance_before
 
 
 @pytest.mark.parametrize("name", WITH_REWARD)
-def test_a_recipe_with_a_reward_increases_it(name: str, tmp_path: Path) -> None:
-    student, teacher = tiny_student(tmp_path / "s", seed=1), save_tiny(tmp_path / "t", seed=1)
-    chosen = recipe(name)
+def test_a_recipe_with_a_reward_increases_it(name: str, models: tuple[Path, Path]) -> None:
+    student, teacher, chosen = load_student(str(models[0])), models[0], recipe(name)
     signal = signal_of(chosen, teacher_of(chosen, teacher), reward_upper_half)
-    steps = train(student, states_of(chosen, student, teacher), signal, objective_of(chosen), Plan(40, 1e-2))
+    steps = train(student, states_of(chosen, student, teacher), signal, objective_of(chosen), Plan(20, 2e-2))
     rewards = [record.reward for record in steps if record.reward is not None]
     assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 10
 
@@ -169,10 +180,9 @@ def test_errors_name_what_a_recipe_needs() -> None:
 
 
 @pytest.mark.parametrize("name", CONTEXTUAL)
-def test_a_contextual_recipe_learns_what_the_context_makes_of_the_teacher(name: str, tmp_path: Path) -> None:
+def test_a_contextual_recipe_learns_what_the_context_makes_of_the_teacher(name: str, models: tuple[Path, Path]) -> None:
     """The teacher has the student's own weights: only the context makes them differ."""
-    student, chosen = tiny_student(tmp_path / "s", seed=1), recipe(name)
-    frozen = FrozenTeacher(str(tmp_path / "s"))
+    student, chosen, frozen = load_student(str(models[0])), recipe(name), FrozenTeacher(str(models[0]))
     context = student.chat.prompt("a hint that the student does not see")
     shown = [replace(prompt, teacher_prompt=context) for prompt in prompts(student)]
     states: States = Rollouts(shown, TransformersEngine(student), rows=ROWS, max_new_tokens=8)
@@ -180,7 +190,7 @@ def test_a_contextual_recipe_learns_what_the_context_makes_of_the_teacher(name: 
         replies = TransformersEngine(frozen.model).generate([context] * len(shown) * 8, Sampling(8, seed=0))
         rows = [prompt.with_reply(reply.tokens) for prompt, reply in zip(shown * 8, replies, strict=True)]
         states = FixedRows(rows, rows=ROWS)
-    records = list(train(student, states, signal_of(chosen, frozen), objective_of(chosen), Plan(25, 5e-3)))
+    records = list(train(student, states, signal_of(chosen, frozen), objective_of(chosen), Plan(16, 1e-2)))
     measured = [record.kl if record.kl is not None else record.loss for record in records]
     assert sum(measured[-3:]) < 0.8 * sum(measured[:3])
     assert (records[0].clipped is not None) == bool(chosen.clip)

@@ -202,8 +202,15 @@ def compute(*_: object) -> None:
     raise RuntimeError("computed")
 
 
-def test_every_instruction_has_a_right_answer_that_passes_its_checks(tmp_path: Path) -> None:
-    text, other = (arm_file(study(), "instructions", seed, tmp_path / str(seed)).read_text() for seed in (1, 2))
+@pytest.fixture(scope="module")
+def instruction_files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of three seeds; writing one takes a second."""
+    folder = tmp_path_factory.mktemp("instructions")
+    return [arm_file(study(), "instructions", seed, folder / str(seed)) for seed in (1, 2, 3)]
+
+
+def test_every_instruction_has_a_right_answer_that_passes_its_checks(instruction_files: list[Path]) -> None:
+    text, other = (file.read_text() for file in instruction_files[:2])
     assert text != other, "each seed has its own"
     rows = [json.loads(line) for line in text.splitlines()]
     assert len({row["prompt"] for row in rows}) > 0.9 * len(rows)
@@ -213,10 +220,10 @@ def test_every_instruction_has_a_right_answer_that_passes_its_checks(tmp_path: P
     assert not all(parse_prompt(("here", row)).check("No.") for row in rows[:50])  # type: ignore[misc]
 
 
-def test_a_teacher_may_read_the_right_answers_of_instructions(tmp_path: Path) -> None:
+def test_a_teacher_may_read_the_right_answers_of_instructions(instruction_files: list[Path]) -> None:
     measured = [prompt.text for natural in (False, True) for prompt in instruction_prompts(natural=natural)]
-    files = [arm_file(study(), "instructions", seed, tmp_path / str(seed)) for seed in (1, 2, 3)]
-    shown = [[json.loads(line)["demonstration"] for line in file.read_text().splitlines()] for file in files]
+    rows = [[json.loads(line) for line in file.read_text().splitlines()] for file in instruction_files]
+    shown = [[row["demonstration"] for row in of_seed] for of_seed in rows]
     assert not remove_contaminated([answer for answers in shown for answer in answers], measured).contaminated
     assert all(len(answers) > 2000 for answers in shown)
 

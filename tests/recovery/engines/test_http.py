@@ -139,8 +139,8 @@ def test_rows_that_were_answered_are_not_repeated(monkeypatch: pytest.MonkeyPatc
 def test_no_rows_are_returned_when_no_server_recovers(kind: str, student: Student, server: SmallServer) -> None:
     with serving(server) as named:
         engine = HttpEngine(student, named)
-        engine._servers.servers[0].timeout = 1.0  # from now on: a busy machine may take longer to begin
-        server.stall_seconds = 2.0 if kind == "stalled" else 0.0
+        engine._servers.servers[0].timeout = 0.2  # from now on: a busy machine may take longer to begin
+        server.stall_seconds = 0.5 if kind == "stalled" else 0.0
         server.fail_at = set(range(1000)) if kind == "broken" else set()
         if kind != "gone":
             with pytest.raises(RecoverError, match=r"No answer from http://127.* Start the server again"):
