@@ -82,7 +82,7 @@ def shipped(request: PageRequest) -> Markup:
         )
     rows = [
         [
-            Cell(bdi(study.name, 80)),
+            Cell(_html.jump(study) if study.results else bdi(study.name, 80)),
             Cell(bdi(study.declaration["title"], 300)),
             Cell(bdi(f"{study.declaration['source']}: {study.declaration['figure']}", 400)),
             Cell(verdicts_of(study) or nothing("none")),
@@ -104,7 +104,8 @@ def shipped(request: PageRequest) -> Markup:
 def _shipped_sections(request: PageRequest, study: Study) -> list[Markup]:
     """What a study that ships has shown: its claims, and its arms where their scores are at hand."""
     title = f"{title_of(study)}: {study.declaration['title']}"
-    claims = card(title, claim_table(study) + picture(study, request.look), PICTURE_NOTE)
+    claims = claim_table(study) + picture(study, request.look)
+    claims = card(title, claims, PICTURE_NOTE, id=f"{study.name}-{study.size}")
     arms = [card("Arms", join(arm_pictures(study, request.look).values()), ARMS_NOTE)] if study.arms else []
     return [claims, *arms]
 

@@ -159,5 +159,6 @@ def test_a_project_without_studies_shows_those_that_ship_and_whether_any_has_its
     read = Study(name="cost", size="quick", hash="ab12", declaration=declaration(), results={"claims": claims})
     html = page_html(studies, reader, actions=Actions(shipped_studies=lambda: [unread, read]))
     assert "1 of them ran to the verdict." in html
+    assert re.findall(r'href="studies#([^"]+)"', html) == re.findall(r'id="([^"]+)"', html) == ["cost-quick"]
     assert "1 supported, 1 refuted, 1 cannot tell" in html
     assert "<b>+0.310</b>" in html
