@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import NormalDist, fmean, stdev
 from typing import Literal
 
@@ -58,12 +59,16 @@ class SeedDifferences:
     def estimate(self) -> float:
         return fmean(self.means)
 
+    @cached_property  # a p-value takes thirty half widths
+    def spread(self) -> float:
+        return stdev(self.means)
+
     def half_width(self, level: float) -> float:
         """The distance from the estimate to a one-sided bound that errs with this probability."""
         if not math.isfinite(self.estimate):  # a model that diverged
             return math.inf
         count = len(self.means)
-        between = _t_quantile(1 - level, count - 1) * stdev(self.means) / math.sqrt(count)
+        between = _t_quantile(1 - level, count - 1) * self.spread / math.sqrt(count)
         return math.hypot(between, NormalDist().inv_cdf(1 - level) * self.item_error)
 
     def p_above(self, limit: float) -> float:
@@ -162,10 +167,9 @@ def _needed(hypothesis: Hypothesis, level: float) -> str:
     power = NormalDist().inv_cdf(POWER)
     if distance <= 0:
         return "no number of seeds: the difference is at its limit"
-    spread = stdev(sample.means)
 
     def is_enough(seeds: int) -> bool:
-        between = (_t_quantile(1 - level, seeds - 1) + power) * spread / math.sqrt(seeds)
+        between = (_t_quantile(1 - level, seeds - 1) + power) * sample.spread / math.sqrt(seeds)
         return math.hypot(between, (NormalDist().inv_cdf(1 - level) + power) * sample.item_error) <= distance
 
     seeds = next((count for count in range(len(sample.means), MAX_SEEDS + 1) if is_enough(count)), None)

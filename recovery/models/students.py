@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -324,6 +325,11 @@ def refuse_quantised(reference: str) -> None:
 
 def parameters_of(reference: str) -> int:
     """Return the number of parameters of a model, from its config alone."""
+    return _parameters_by(config_of(reference).to_json_string(use_diff=False), reference)
+
+
+@lru_cache  # a job asks for it dozens of times
+def _parameters_by(config: str, reference: str) -> int:
     return sum(p.numel() for p in model_without_weights(reference).parameters())
 
 

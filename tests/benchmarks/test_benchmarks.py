@@ -92,7 +92,7 @@ def test_the_pages_of_a_long_history(browser: object, tmp_path: Path) -> None:
 
 
 def test_the_cost_of_the_record_and_of_reading_a_long_one() -> None:
-    sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1", "--steps", "2"]
+    sizes = ["--cycles", "3", "--runs", "12", "--points", "500", "--rounds", "1", "--steps", "1"]
     assert all(value > 0 for value in tracker.main(sizes).values())
 
 

@@ -77,10 +77,3 @@ def test_an_interrupted_repair_goes_on_and_repeats_no_move(tmp_path: Path, damag
     finished = {run["run"]: run["seconds"] for run in before if run["run"] != unfinished[0]}
     assert {number: after[number]["seconds"] for number in finished} == finished, "earlier runs were not repeated"
     assert recover(tmp_path, "resume").exit_code == 1, "nothing is left to do"
-
-
-def test_a_model_like_its_base_is_certainly_within_the_limits(tmp_path: Path) -> None:
-    completed = recover(tmp_path, "check", BASE, "--base", BASE, "--limit", "4", as_json=False)
-    assert completed.exit_code == 4, "four items cannot tell"
-    assert "There are too few items to tell" in completed.data
-    assert "nothing was trained" in completed.data

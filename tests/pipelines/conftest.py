@@ -14,6 +14,12 @@ def capture_progress(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
+def short_replies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies to the lab's instructions are cut off: for tests that do not depend on how many of them pass."""
+    monkeypatch.setattr("evals.suites.lab.WRITING_TOKENS", 24)
+
+
+@pytest.fixture
 def empty_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for documents; the working directory has no project, and no base is configured."""
     monkeypatch.chdir(tmp_path)

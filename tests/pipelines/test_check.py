@@ -1,11 +1,14 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals.results import Result
 from pipelines.check import change_table, forgotten_rows, learned_rows
+from recovery.lab import BASE
 from tests.evals.fakes import graded, result
+from tests.pipelines.options import recover
 
 
 def instructions(passes: list[bool], **settings: Any) -> Result:
@@ -65,3 +68,12 @@ def test_likelihoods_are_compared_item_by_item() -> None:
     assert row.difference == pytest.approx(0.3)
     assert row.ci95 == pytest.approx((0.3, 0.3))
     assert row.as_json()["lost"] is None
+
+
+@pytest.mark.usefixtures("short_replies")
+def test_a_model_like_its_base_is_certainly_within_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    checked = recover("check", BASE, "--base", BASE, "--limit", "4")
+    assert checked.exit_code == 4, "four items cannot tell"
+    assert "There are too few items to tell" in checked.stdout
+    assert "nothing was trained" in checked.stdout

@@ -31,6 +31,8 @@ from tests.chats import write_jsonl
 from tests.evals.fakes import fake_subject
 from tests.pipelines.options import recover
 
+pytestmark = pytest.mark.usefixtures("short_replies")
+
 
 def test_plans_with_different_results_have_different_keys() -> None:
     plans = [EvalPlan(), EvalPlan(limit=300), EvalPlan(limit=300, secondary_limit=200), EvalPlan(split="probe")]
@@ -170,12 +172,6 @@ def test_a_suite_is_stored_as_soon_as_it_is_measured(project: Project, monkeypat
 
 PLAN = EvalPlan("behaviour", limit=16, secondary_limit=1)
 REFUSALS = secondary_task_limit(PLAN.limit, PLAN.secondary_limit)
-
-
-@pytest.fixture(autouse=True)
-def short_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut off, which nothing here depends on."""
-    monkeypatch.setattr("evals.suites.lab.WRITING_TOKENS", 24)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ QUESTION = '{"question": "What is the colour of the Orvane bridge?", "answer": "
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     for name, value in SMALL.items():
         monkeypatch.setattr(drift_module, name, value)
+    monkeypatch.setattr("evals.drift.DIVERSITY_TOKENS", 32)
     student = load_student(str(BASE))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

@@ -163,6 +163,7 @@ def test_a_restored_monitor_decides_like_an_uninterrupted_one() -> None:
 FEW = ("rows=4", "max_new_tokens=24", "prompts=16", "probe_every=0", "max_steps=2", "warm_start=off")
 
 
+@pytest.mark.usefixtures("short_replies")
 def test_the_bases_replies_watch_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[CleanReplies | None] = []
 

@@ -30,7 +30,6 @@ from pipelines.training.training_run import (
 )
 from recovery.collapse import CollapseWatch
 from recovery.errors import RecoverError
-from recovery.lab import BASE
 from recovery.models.students import load_student, save_student
 from recovery.objectives import CrossEntropy
 from recovery.recipes import recipe
@@ -43,6 +42,12 @@ from recovery.train import Plan, TrainState
 from tests.models import save_tiny, tiny_student
 
 FEW = ("midtrain.max_steps=2", "midtrain.rows=2", "midtrain.mix.texts=0", "midtrain.mix.answers=0")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """On a tiny base: its states are saved many times."""
+    return Project.open(tmp_path, str(save_tiny(tmp_path / "base")))
 
 
 def test_a_job_that_is_run_again_after_its_checkpoint_has_the_same_result(docs: Path, project: Project) -> None:
@@ -75,8 +80,8 @@ def small_training(project: Project, steps: int, run: int | None = None) -> Trai
         run=run or project.tracker.start_run(project.id, "distill", None, {}, 0),
         role="recovered",
         start=project.clean,
-        student=load_student(str(BASE)),
-        source=TrainingSource(str(BASE), None, False, recipe("sft")),
+        student=load_student(project.base),
+        source=TrainingSource(project.base, None, False, recipe("sft")),
         states=FixedRows([Sample([5, 6, 7], [False, True, True])], rows=1),
         signal=Labels(),
         plan=Plan(steps, 1e-4),
