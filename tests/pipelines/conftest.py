@@ -15,8 +15,9 @@ def capture_progress(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture
 def short_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replies to the lab's instructions are cut off: for tests that do not depend on how many of them pass."""
+    """Replies are cut off: for tests that do not depend on how many of them pass or end."""
     monkeypatch.setattr("evals.suites.lab.WRITING_TOKENS", 24)
+    monkeypatch.setattr("pipelines.turn_ends.LIMIT", 24)
 
 
 @pytest.fixture

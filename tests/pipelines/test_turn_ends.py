@@ -53,7 +53,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> ContentCache:
 @pytest.fixture(autouse=True)
 def few_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_ends, "PROMPTS", 8)
-    monkeypatch.setattr(turn_ends, "LIMIT", 64)
+    monkeypatch.setattr(turn_ends, "LIMIT", 40)
 
 
 def examine(folder: Path, cache: ContentCache) -> list[Fault]:

@@ -35,7 +35,7 @@ def test_too_few_copies_are_no_loop() -> None:
 def test_the_engine_ends_a_reply_soon_after_it_begins_to_loop(tmp_path: Path) -> None:
     student = tiny_student(tmp_path)
     prompts = [student.chat.prompt(f"Say {word}") for word in ("yes", "no", "maybe")]
-    engine, length = TransformersEngine(student), 160
+    engine, length = TransformersEngine(student), 400
     full = engine.generate(prompts, Sampling(length, temperature=0))
     early = engine.generate(prompts, Sampling(length, temperature=0, end_loops=True))
     for whole, ended in zip(full, early, strict=True):
