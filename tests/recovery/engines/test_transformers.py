@@ -82,7 +82,7 @@ def batches_of(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> l
 @pytest.mark.parametrize("budget", [0, 60, 200, 1000])  # in tokens; the longest prompt and its reply take more than 60
 def test_memory_bounds_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: bool, budget: int) -> None:
     student = load_student(str(save_tiny(tmp_path, eos=[2, 60])))
-    prompts = [student.chat.prompt(p) for p in PROMPTS * 5]
+    prompts = [student.chat.prompt(p) for p in PROMPTS * 3]
     whole = TransformersEngine(student).generate(prompts, Sampling(20, temperature=0))
     token_bytes = 2 * 2 * 1 * 16 * 4  # layers, keys and values, heads, width, float32
     monkeypatch.setattr(transformers, "_memory_budget", lambda device: budget * token_bytes)
