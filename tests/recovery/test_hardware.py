@@ -1,6 +1,5 @@
 """Freed memory goes back to the system, and bfloat16 is for processors with units for it."""
 
-import json
 import subprocess
 import sys
 
@@ -10,12 +9,10 @@ import torch
 from recovery import hardware
 from recovery.hardware import has_bfloat16
 
-MEASUREMENTS = """
-import json, resource
+# Freed pieces below a piece in use: without help, glibc keeps them.
+KEPT_BY_THE_ALLOCATOR = """
 import torch
 from recovery import hardware
-
-# Freed pieces below a piece in use: without help, glibc keeps them.
 hardware.GROWTH = 2**24
 memory = hardware.MemoryReturn(torch.device("cpu"))
 memory.after_step()
@@ -24,38 +21,38 @@ last = torch.ones(2**14)
 del pieces
 before = hardware.resident_bytes()
 memory.after_step()
-given_back = (before - hardware.resident_bytes()) // 2**20
-
+print((before - hardware.resident_bytes()) // 2**20)
+"""
 # Freeing and allocating a large piece again clears its pages again, unless the allocator has kept it.
-def new_pages():
-    torch.ones(64 * 2**18)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for megabytes in range(63, 50, -1):  # each fits into the place of the one before
-        torch.ones(megabytes * 2**18)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-freed_at_once = new_pages()
-hardware.keep_freed_memory()
-print(json.dumps({"given back": given_back, "freed at once": freed_at_once, "kept": new_pages()}))
+NEW_PAGES = """
+import resource, sys
+import torch
+from recovery.hardware import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+torch.ones(64 * 2**18)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for megabytes in range(63, 50, -1):  # each fits into the place of the one before
+    torch.ones(megabytes * 2**18)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.fixture(scope="module")
-def measured() -> dict[str, int]:
-    """Of a process whose allocator nothing else has used."""
-    if hardware._c_function("malloc_trim") is None:
-        pytest.skip("the allocator is not glibc's")
-    done = subprocess.run([sys.executable, "-c", MEASUREMENTS], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+@pytest.mark.skipif(hardware._c_function("malloc_trim") is None, reason="the allocator is not glibc's")
+def test_freed_memory_is_used_again() -> None:
+    def new_pages(mode: str) -> int:
+        command = [sys.executable, "-c", NEW_PAGES, mode]
+        return int(subprocess.run(command, capture_output=True, check=True).stdout)
+
+    freed_at_once = new_pages("default")
+    assert freed_at_once > 100
+    assert new_pages("keep") < freed_at_once / 10
 
 
-def test_freed_memory_is_used_again(measured: dict[str, int]) -> None:
-    assert measured["freed at once"] > 100
-    assert measured["kept"] < measured["freed at once"] / 10
-
-
-def test_freed_memory_is_given_back(measured: dict[str, int]) -> None:
-    assert measured["given back"] > 150
+@pytest.mark.skipif(hardware._c_function("malloc_trim") is None, reason="the allocator is not glibc's")
+def test_freed_memory_is_given_back() -> None:
+    done = subprocess.run([sys.executable, "-c", KEPT_BY_THE_ALLOCATOR], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 150
 
 
 @pytest.mark.skipif(not hasattr(torch.cpu, "get_capabilities"), reason="older versions of torch do not list units")
