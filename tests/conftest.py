@@ -19,7 +19,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "e2e" not in item.path.parts)
 
 
-def pytest_collection_finish() -> None:
-    """Modules and tests stay: to look through them takes half a second of every full collection of garbage."""
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> None:
+    """What is there before a file's tests stays: each full collection of garbage takes half a second to look through
+    all modules, tests and reports."""
     gc.collect()
     gc.freeze()
