@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
-from sqlalchemy import Engine, delete, func, select
+from sqlalchemy import Engine, delete, exists, func, select
 from sqlalchemy import Table as CoreTable
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -74,14 +74,14 @@ class Tracker:
             cycle = _add(session, tables.Cycle(project_id=project, number=last + 1, corpus_id=corpus))
             return CycleKey(cycle.id, cycle.number)
 
-    def delete_empty_cycle(self, project: int) -> None:
-        """Delete the project's last cycle if nothing has been done in it."""
-        with self._transaction("the end of an empty cycle") as session:
+    def delete_empty_cycles(self, project: int) -> None:
+        """Delete the cycles in which nothing has been done."""
+        with self._transaction("the end of empty cycles") as session:
             _lock_project(session, project)
-            cycles = select(tables.Cycle).filter_by(project_id=project).order_by(tables.Cycle.number.desc())
-            cycle = session.scalar(cycles.limit(1))
-            referring = (tables.Run, tables.Checkpoint, tables.Promotion, tables.Note)
-            if cycle and not any(session.scalar(select(row.id).filter_by(cycle_id=cycle.id)) for row in referring):
+            empty = select(tables.Cycle).filter_by(project_id=project)
+            for table in (tables.Run, tables.Checkpoint, tables.Promotion, tables.Note):
+                empty = empty.where(~exists().where(table.cycle_id == tables.Cycle.id))
+            for cycle in session.scalars(empty).all():
                 session.delete(cycle)
 
     def start_run(

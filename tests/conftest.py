@@ -20,8 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def small_heap() -> None:
-    """What is there before a file's tests stays: each full collection of garbage takes half a second to look through
-    all modules, tests and reports."""
+def no_search_of_what_is_there() -> None:
+    """What is there before a file's tests stays until the process ends: each full collection of garbage takes half a
+    second to look through all modules, tests and reports."""
     gc.collect()
     gc.freeze()

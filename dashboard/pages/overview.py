@@ -155,7 +155,7 @@ def _tiles(
     promotions: Sequence[Promotion],
 ) -> Markup:
     forgotten = count_forgotten(reader, cycle)
-    not_measured = ("–", "not measured yet" if cycle.status == "open" else "not measured")
+    not_measured = ("–", "not measured yet" if cycle.outcome == "open" else "not measured")
     decisions = (p for p in promotions if current and p.checkpoint_id == current.id and p.decision == "promoted")
     promotion = next(decisions, None)
     origin = join([f"promoted {clock(promotion.at)} by ", bdi(promotion.who, 40)]) if promotion else "the clean model"

@@ -157,9 +157,9 @@ def report_errors(as_json: bool = False) -> Iterator[None]:
     except Exception as error:
         if os.environ.get("RECOVER_DEBUG"):
             raise
-        if isinstance(error, OSError) and error.filename and error.strerror:
-            reason = f"Cannot use {error.filename}: {error.strerror}. Check the path, and who may read and write there."
-            fail(reason, ERROR, as_json)
+        if isinstance(error, PermissionError) and error.filename:
+            file = os.fsdecode(error.filename2 or error.filename)
+            fail(f"You may not read or write {file}. Change its permissions, or name another place.", ERROR, as_json)
         first_line = str(error).strip().partition("\n")[0].rstrip(" .:")
         summary = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
         fail(f"{summary}. Set RECOVER_DEBUG=1 to see the traceback.", ERROR, as_json)

@@ -84,8 +84,9 @@ def _discard_job(project: "Project", run: "Run | None") -> CommandResult:
             if job_run.resumable:
                 project.tracker.give_up(job_run.id)
         _reject_again(project, {job_run.id for job_run in runs})
-        project.tracker.delete_empty_cycle(project.id)
         job.delete(project.home, project.reader.runs(project.id))
+        if not list(unfinished_jobs(project.home)):  # a cycle may be that of any of them
+            project.tracker.delete_empty_cycles(project.id)
     data = {"run": run.id if run else None, "cancelling": False, "given_up": job.command}
     return CommandResult(data, [f"Discarded `recover {job.command}`; its results so far stay stored"])
 

@@ -1,6 +1,5 @@
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from copy import deepcopy
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from dashboard.server.serve import open_dashboard
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
-from tests.db.seeded import Seeded, seeded_database
+from tests.db.seeded import Seeded, copy_record, seeded_database
 
 
 @pytest.fixture(scope="session")
@@ -64,8 +63,7 @@ def written(engine: Engine) -> Reader:
 def seeded(engine: Engine, history: tuple[Path, Seeded]) -> Seeded:
     """The same three cycles in the record of `tracker`, copied, as writing them takes longer."""
     path, seeded = history
-    with closing(sqlite3.connect(path)) as source, closing(engine.raw_connection()) as target:
-        source.backup(target.driver_connection)
+    copy_record(path, engine)
     return deepcopy(seeded)
 
 

@@ -1,8 +1,6 @@
 """Every test that takes `url`, `engine`, `tracker` or `reader` runs on SQLite and on a real PostgreSQL."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from sqlalchemy import Engine
 from db.engine import open_database
 from db.queries import Reader
 from db.tracker import Tracker
-from tests.db.seeded import Seeded, seed, seeded_database
+from tests.db.seeded import Seeded, copy_record, seed, seeded_database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -63,6 +61,5 @@ def seeded(request: pytest.FixtureRequest, engine: Engine, tracker: Tracker) -> 
     if engine.dialect.name != "sqlite":
         return seed(tracker, steps=5)
     path, seeded = request.getfixturevalue("history")
-    with closing(sqlite3.connect(path)) as source, closing(engine.raw_connection()) as target:
-        source.backup(target.driver_connection)
+    copy_record(path, engine)
     return deepcopy(seeded)

@@ -2,12 +2,16 @@
 
 import math
 import random
+import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sqlalchemy import Engine
+
 from db.engine import open_database
+from db.queries import Reader
 from db.tables import Checkpoint, Decision, Role, RunInputs, RunKind
 from db.tracker import Tracker
 from evals.results import Metric
@@ -203,6 +207,13 @@ def seeded_database(path: Path, **options: Any) -> Seeded:
         seeded = seed(tracker, **options)
     engine.dispose()
     return seeded
+
+
+def copy_record(path: Path, engine: Engine) -> None:
+    """Copy an SQLite file into an empty record."""
+    assert not Reader(engine).projects()
+    with closing(sqlite3.connect(path)) as source, closing(engine.raw_connection()) as target:
+        source.backup(target.driver_connection)
 
 
 def store_verdict(tracker: Tracker, checkpoint: int, verdict: Mapping[str, Any]) -> None:

@@ -55,13 +55,17 @@ def test_cycles_are_counted_within_their_project(tracker: Tracker, project: int)
     assert tracker.open_cycle(project).number == 2
 
 
-def test_only_the_last_cycle_is_deleted_and_only_if_it_is_empty(tracker: Tracker, reader: Reader, project: int) -> None:
-    first, second, third, _ = (tracker.open_cycle(project).id for _ in range(4))
-    tracker.note(project, "Too long.", "me", cycle=third)
-    tracker.checkpoint(project, "midtrained", "m", cycle=second)
-    for _ in range(2):
-        tracker.delete_empty_cycle(project)
-        assert [cycle.id for cycle in reader.cycles(project)] == [first, second, third]
+def test_only_empty_cycles_are_deleted(tracker: Tracker, reader: Reader, project: int) -> None:
+    other = tracker.project("other", "/other", "lab")
+    kept = tracker.open_cycle(other).id
+    with_run, _, with_checkpoint, with_note, _ = (tracker.open_cycle(project).id for _ in range(5))
+    tracker.start_run(project, "midtrain", with_run)
+    tracker.checkpoint(project, "midtrained", "m", cycle=with_checkpoint)
+    tracker.note(project, "Too long.", "me", cycle=with_note)
+    tracker.delete_empty_cycles(project)
+    assert [cycle.id for cycle in reader.cycles(project)] == [with_run, with_checkpoint, with_note]
+    assert [cycle.id for cycle in reader.cycles(other)] == [kept]
+    assert tracker.open_cycle(project).number == 5
 
 
 def test_base_and_external_models_are_recorded_once(tracker: Tracker, project: int) -> None:

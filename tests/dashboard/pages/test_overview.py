@@ -317,6 +317,9 @@ def test_what_a_closed_cycle_left_out_is_not_expected(tracker, written):
     tracker.promote(project, cycle, checkpoint, "rejected", "me", "a mistake")
     html = page_html(overview, written)
     assert (html.count("not measured"), html.count("not measured yet")) == (4, 0)
+    discarded, _ = tracker.open_cycle(project)
+    tracker.give_up(tracker.start_run(project, "midtrain", discarded))
+    assert "not measured yet" not in page_html(cycle_page, written)
 
 
 def test_a_cycle_that_was_discarded_before_its_first_checkpoint_is_not_under_way(tracker, written, seeded):

@@ -83,7 +83,7 @@ DEBUG = "Set RECOVER_DEBUG=1 to see the traceback."
         (KeyboardInterrupt("Continue with `recover resume`."), "Interrupted. Continue with `recover resume`.", 130),
         (
             PermissionError(13, "Permission denied", "/there/recover.toml"),
-            "Cannot use /there/recover.toml: Permission denied. Check the path, and who may read and write there.",
+            "You may not read or write /there/recover.toml. Change its permissions, or name another place.",
             1,
         ),
         (OSError("no connection.\nThe above has a long explanation."), f"OSError: no connection. {DEBUG}", 1),

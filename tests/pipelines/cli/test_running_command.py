@@ -141,12 +141,14 @@ def test_a_cycle_without_a_checkpoint_is_discarded_with_its_command(project: Pro
     assert answer(project, "status")["cycles"][0]["outcome"] == "discarded"
 
 
-def test_a_cycle_without_a_run_is_deleted_with_its_command(project: Project) -> None:
-    """Its command was interrupted while the base wrote the mix."""
-    project.tracker.open_cycle(project.id)
-    Job("cycle", Settings()).save(project.home)
-    answer(project, "cancel")
-    assert answer(project, "status")["cycles"] == []
+def test_cycles_without_a_run_are_deleted_with_the_last_interrupted_command(project: Project) -> None:
+    """Both were interrupted while the base wrote the mix."""
+    for _ in range(2):
+        Job("cycle", Settings()).save(project.home)
+        project.tracker.open_cycle(project.id)
+    for left in (2, 0):
+        answer(project, "cancel")
+        assert len(answer(project, "status")["cycles"]) == left
 
 
 def test_an_attempt_that_is_discarded_before_its_verdict_leaves_its_cycle_rejected(project: Project) -> None:
