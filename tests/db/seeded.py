@@ -212,8 +212,8 @@ def seeded_database(path: Path, **options: Any) -> Seeded:
 def copy_record(path: Path, engine: Engine) -> None:
     """Copy an SQLite file into an empty record."""
     assert not Reader(engine).projects()
-    with closing(sqlite3.connect(path)) as source, closing(engine.raw_connection()) as target:
-        source.backup(target.driver_connection)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(str(engine.url.database))) as target:
+        source.backup(target)
 
 
 def store_verdict(tracker: Tracker, checkpoint: int, verdict: Mapping[str, Any]) -> None:
