@@ -328,7 +328,7 @@ def parameters_of(reference: str) -> int:
     return _parameters_by(config_of(reference).to_json_string(use_diff=False), reference)
 
 
-@lru_cache  # a job asks for it dozens of times
+@lru_cache  # a job asks for it dozens of times; by the config, too, as a folder may change
 def _parameters_by(config: str, reference: str) -> int:
     return sum(p.numel() for p in model_without_weights(reference).parameters())
 
