@@ -120,6 +120,7 @@ def test_every_page_opens_by_the_links_and_fits_its_screen(tracker, written, see
             expect(page).to_have_url(re.compile(f"/{path}$"))
             expect(page.get_by_role("link", name=title, exact=True).first).to_have_attribute("aria-current", "page")
             expect(page.get_by_role("heading", level=1)).to_be_visible()
+            expect(page.locator("#first")).to_have_count(0)  # a click on the first paint is lost where it is replaced
             assert fits(), f"{title} sticks out"
         page.goto(f"{url}/studies")
         page.get_by_role("link", name="arms", exact=True).click()
