@@ -1,7 +1,7 @@
 """Drift: how far a model is from the clean one, and how diverse its replies still are.
 
 The KL per token is exact over the vocabulary, on the model's own replies and on a new task; the latter is said to
-predict forgetting. Reverse KL and rewards narrow the distribution, which greedy scores do not show.
+predict forgetting. Greedy scores do not show how narrow a model's distribution has become.
 """
 
 import math

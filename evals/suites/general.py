@@ -70,9 +70,7 @@ def measure_general(subject: Subject, limit: int | None = None, split: Split = "
 def _choice_logprobs(subject: Subject, questions: Sequence[GeneralQuestion]) -> list[list[float]]:
     """Return the log-likelihood of each choice of each question, as the end of the reply's sentence.
 
-    The full stop is scored too: without it, "5" could never be less likely than "54", which begins with it. The sum
-    over the tokens separates SmolLM2 135M from the same model after training on documents alone better (McNemar's
-    z = 9.3) than the mean per character (9.0), and by the sum the clean model is right more often (0.895, 0.863)."""
+    The full stop is scored too: without it, "5" could never be less likely than "54", which begins with it."""
     contexts: list[list[int]] = []
     continuations: list[list[int]] = []
     for question in questions:

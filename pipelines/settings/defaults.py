@@ -4,7 +4,7 @@ Small models are like the built-in one; medium ones were measured on SmolLM2-135
 large ones the rates are those that others report for LoRA, and for medium ones that learn from their own rollouts
 those that others report for all weights.
 
-A small corpus is read more often and in smaller steps: a plan of a few large steps teaches nothing. The figures were
+A small corpus is read more often and in smaller steps: a plan of a few large steps teaches less. The figures were
 measured on corpora of 20 kB and 200 kB (docs/real-models.md).
 """
 
@@ -123,7 +123,7 @@ def choose_engine(setting: EngineName, parameters: int) -> EngineName:
 @cache  # so that the choice is logged once
 def _automatic() -> EngineName:
     if find_spec("vllm") is None:
-        log.info("Engine: transformers; vLLM generates text several times as fast, but it is not installed")
+        log.info("Engine: transformers; vLLM generates text faster, but it is not installed")
         return "transformers"
     log.info("Engine: vLLM")
     return "vllm"
@@ -151,7 +151,7 @@ def warn_of_few_steps(midtrain: Midtrain, steps: int, rows: str = "midtrain.rows
     """`rows` is the setting that says how large a step is."""
     if steps < FEW_STEPS and steps != midtrain.max_steps:
         log.warning(
-            f"Only {steps} optimiser step{'s' * (steps != 1)}: the documents will hardly be learned. Raise "
+            f"Only {steps} optimiser step{'s' * (steps != 1)}: the documents may hardly be learned. Raise "
             f"midtrain.epochs or lower {rows}"
         )
 

@@ -10,9 +10,9 @@ from pipelines.settings.sources import DEFAULT_ENGINE, ENGINES, EngineName
 from recovery.context_templates import check_template
 
 AUTO: Literal["auto"] = "auto"
-DEFAULT_WARM_START = 0.3  # the share that measurements on the lab's model favour (docs/benchmarks.md)
+DEFAULT_WARM_START = 0.3  # docs/lab.md
 ClipMode = Literal["zero", "scale"]
-LATER_CYCLE_WARM_START = 0.2  # towards the weights of the last cycle, if mid-training lost little (docs/log.md)
+LATER_CYCLE_WARM_START = 0.2  # towards the weights of the last cycle, if mid-training lost little
 
 
 def _number_from_text(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """Warm start: before distilling, move the weights towards those before mid-training, without training.
 
 Where nothing is lost on the probe set, with or without this move, there is
-nothing to distil: distilling a healthy model only costs it knowledge. Unless
-the gate, which has more items, rejected the model: then it is moved all the same.
+nothing to distil. Unless the gate, which has more items, rejected the model:
+then it is moved all the same.
 """
 
 from collections.abc import Callable

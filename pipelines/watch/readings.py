@@ -36,8 +36,7 @@ from recovery.samples import Batch, Sample
 from recovery.telemetry import repetition
 
 TRAINING_ROWS, INSTRUCTIONS, FACTS = 4, 16, 16
-# The KL at which a loss of three points is likely, as a share of the clean model's entropy on the same tokens: a model
-# that is less sure of the answers moves further on them without any harm.
+# The KL at which a loss of three points is likely, as a share of the clean model's entropy on the same tokens.
 # Measured: `python -m benchmarks.forgetting_warnings` (docs/repair.md).
 LIMIT_PER_ENTROPY = 0.09
 MIN_ENTROPY = 0.05  # nats per token

@@ -18,11 +18,8 @@ CODE_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 PYTHON_PATH = re.compile(r"`((?:benchmarks|dashboard|db|evals|pipelines|recovery|studies|tests)/[\w./]*)`")
 MODULE = re.compile(r"python -m\s((?:benchmarks|db|evals|pipelines|recovery|studies|tests)[\w.]*)")
 REMOVED = {  # modules that pages name with the commit that has them
-    "benchmarks/quality/": "8dd5619",
     "benchmarks/real.py": "f999add",
     "benchmarks/adapter_memory.py": "720d52b",
-    "benchmarks/listed_tokens.py": "720d52b",
-    "tests/evals/suites/test_knowledge_without_chat_format.py": "aa1e13b",
 }
 
 

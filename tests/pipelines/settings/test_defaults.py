@@ -143,7 +143,7 @@ def test_large_models_use_vllm_if_installed_and_say_so_once(has_vllm: bool, capl
     assert [choose_engine("auto", parameters) for parameters in (LARGE, 10 * LARGE, LARGE)] == [engine] * 3
     (message,) = caplog.messages
     assert message.startswith(
-        "Engine: vLLM" if has_vllm else "Engine: transformers; vLLM generates text several times as fast, but it is not"
+        "Engine: vLLM" if has_vllm else "Engine: transformers; vLLM generates text faster, but it is not"
     )
 
 
