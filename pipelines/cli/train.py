@@ -130,7 +130,7 @@ def _memory_lines(plan: "GpuPlan", data: dict[str, Any]) -> list[str]:
 def midtrain(project: Path | None, request: Request, dry_run: bool) -> CommandResult:
     """Train the current model on documents or conversations.
 
-    With a mix it also reads what the clean base wrote, so that less is forgotten; `recover distill` restores it.
+    With a mix it also reads what the clean base wrote, so that it forgets less; `recover distill` restores the rest.
     With the recipe in-context the model reads no documents: the clean base, which reads a passage, teaches it to answer
     without.
 

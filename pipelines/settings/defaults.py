@@ -4,8 +4,7 @@ Small models are like the built-in one; medium ones were measured on SmolLM2-135
 large ones the rates are those that others report for LoRA, and for medium ones that learn from their own rollouts
 those that others report for all weights.
 
-A small corpus is read more often and in smaller steps: a plan of a few large steps teaches less. The figures were
-measured on corpora of 20 kB and 200 kB (docs/real-models.md).
+A small corpus is read more often and in smaller steps. What shows it, and what does not: docs/real-models.md.
 """
 
 import math
