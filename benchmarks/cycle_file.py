@@ -7,7 +7,6 @@ with their seconds and the curves of their training, the code and the machine.
 """
 
 from collections.abc import Mapping, Sequence
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from db.tables import Checkpoint, Run
 from evals.results import Result
 from pipelines.evaluation.checkpoint_measurement import as_result
 from pipelines.project.project import Project
-from studies.entries import encode, here, outcomes
+from studies.entries import encode, here, outcomes, run_entry
 
 Task = tuple[str, str]  # suite and task
 Results = dict[Task, Result]
-CURVES = ("loss", "kl", "entropy", "rollout_length", "truncated", "repetition", "stop_student", "stop_teacher")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -49,7 +47,7 @@ def describe_cycle(project: Project) -> dict[str, Any]:
     return {
         **_of_run(trained),
         "verdict": recovered.verdict if recovered else None,
-        "runs": [_of_stage(project, run) for run in runs],
+        "runs": [run_entry(project.reader, run) for run in runs],
         "models": {
             name: {"measured": results}
             for name, results in measured(project, {name: c for name, c in checkpoints.items() if c}).items()
@@ -70,21 +68,11 @@ def describe_repair(project: Project) -> dict[str, Any]:
         made_by = next((_of_run(run) for run in runs if run.id == checkpoint.run_id), {})
         models[name] = made_by | {"verdict": checkpoint.verdict, "measured": results[name]}
         used |= {checkpoint.run_id, *(evaluation.run_id for evaluation in project.reader.evaluations(checkpoint.id))}
-    return {"runs": [_of_stage(project, run) for run in reversed(runs) if run.id in used], "models": models}
+    return {"runs": [run_entry(project.reader, run) for run in reversed(runs) if run.id in used], "models": models}
 
 
 def _of_run(run: Run) -> dict[str, Any]:
     return {"commit": run.code_version, "settings": run.settings}
-
-
-def _of_stage(project: Project, run: Run) -> dict[str, Any]:
-    """With what every step of a training logged."""
-    curves: dict[str, list[float | None]] = {}
-    for point in project.reader.points(run.id, names=CURVES):
-        curves.setdefault(point.name, []).append(None if isnan(point.value) else float(f"{point.value:.4g}"))
-    seconds = project.reader.busy_seconds([run.id]).get(run.id)  # without interruptions
-    of_stage = {"kind": run.kind, "stage": run.inputs.stage, "seconds": seconds and round(seconds)}
-    return of_stage | ({"curves": curves} if curves else {})
 
 
 def measured(project: Project, models: Mapping[str, Checkpoint]) -> dict[str, dict[str, Any]]:

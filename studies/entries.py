@@ -15,10 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from db.queries import Reader
+from db.tables import Run
 from db.tracker import code_version
 from evals.results import MEASURES, POOLED, Result, finite, main_result
 from evals.stats.claims import Decision, Hypothesis, SeedDifferences, decide
@@ -33,6 +36,7 @@ Tuned = Mapping[str, Mapping[str, Any]]  # settings by arm
 SHIPPED_RESULTS = Path(__file__).parent / "results"
 TUNED = "tuned.json"
 LIBRARIES = ("recover", "torch", "transformers")
+CURVES = ("loss", "kl", "entropy", "rollout_length", "truncated", "repetition", "stop_student", "stop_teacher")
 HASH_KEY = re.compile(r"([0-9a-f]{8})[0-9a-f]{4}$")  # the end of a key of `item_key`
 
 
@@ -134,6 +138,16 @@ def outcomes(results: Sequence[Result]) -> dict[str, dict[str, dict[str, list[st
     return kept
 
 
+def run_entry(reader: Reader, run: Run) -> dict[str, Any]:
+    """What a run was, its seconds without interruptions, and what every step of a training logged."""
+    curves: dict[str, list[float | None]] = {}
+    for point in reader.points(run.id, names=CURVES):
+        curves.setdefault(point.name, []).append(None if isnan(point.value) else float(f"{point.value:.4g}"))
+    seconds = reader.busy_seconds([run.id]).get(run.id)
+    entry = {"kind": run.kind, "stage": run.inputs.stage, "seconds": seconds and round(seconds)}
+    return entry | ({"curves": curves} if curves else {})
+
+
 def passes(task: Mapping[str, Iterable[str]]) -> dict[str, float]:
     """1 for each item that passed, 0 for the others."""
     return {**dict.fromkeys(task["passed"], 1.0), **dict.fromkeys(task["failed"], 0.0)}
@@ -173,7 +187,7 @@ def results_of(study: Study, entries: Iterable[Entry]) -> dict[str, Any]:
     seeds: dict[int, dict[str, Entry]] = {seed: {} for seed in study.size.seeds}
     for entry in entries:
         seeds[entry["seed"]][entry["arm"]] = entry
-    arms = [_without_items(by_arm[arm]) for by_arm in seeds.values() for arm in study.arms if arm in by_arm]
+    arms = [_in_short(by_arm[arm]) for by_arm in seeds.values() for arm in study.arms if arm in by_arm]
     planned = len(seeds) * len(study.arms)
     claims = study.declared.claims if len(arms) == planned else []
     hypotheses = [hypothesis_of(claim, list(seeds.values())) for claim in claims]
@@ -244,6 +258,9 @@ def _group(differences: Mapping[str, float], group: str) -> dict[str, float]:
     return {key: value for key, value in differences.items() if not group or key.startswith(f"{group}/")}
 
 
-def _without_items(entry: Entry) -> Entry:
-    stages = [{key: value for key, value in stage.items() if key != "outcomes"} for stage in entry["stages"]]
+def _in_short(entry: Entry) -> Entry:
+    """Without items and curves."""
+    stages = [
+        {key: value for key, value in stage.items() if key not in ("outcomes", "runs")} for stage in entry["stages"]
+    ]
     return entry | {"stages": stages}

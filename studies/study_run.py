@@ -53,7 +53,7 @@ from studies.declaration import (
     as_assignments,
     length_groups,
 )
-from studies.entries import ArmFiles, Entry, Tuned, new_entry, outcomes, results_of
+from studies.entries import ArmFiles, Entry, Tuned, new_entry, outcomes, results_of, run_entry
 
 LAST_CYCLES = 5  # whose instruction following the slope is of
 NOT_PROMOTED = Answer(False, "an arm of a study: the next one begins with the same model")
@@ -62,6 +62,7 @@ FIRST_WORLD = 10_000  # no other command uses worlds from here on
 PROMPTS_SEED = 7  # of the prompts by length: other items than those of the suite
 MAX_TASKS = 200_000  # that are looked through for long answers
 TRAINING_PROMPTS = 2560
+KEPT = ("scores", "outcomes", "stopped", "runs")  # of each cycle of an arm
 RESULT_STAYS = ("engine", "tokens_at_once", "checkpointing", "report_to", "save_minutes")
 
 
@@ -221,7 +222,7 @@ class SeedProject:
             "scores": scores[-1],
             "n": stages[-1]["n"],
             "values": stages[-1]["values"] | {"pflops": pflops, "slope": _slope(scores)},
-            "stages": [{key: stage[key] for key in ("scores", "outcomes", "stopped")} for stage in stages],
+            "stages": [{key: stage[key] for key in KEPT} for stage in stages],
         }
         return self.files.add(new_entry(self.study, self.seed, name, self._settings(name, arm), measured))
 
@@ -285,6 +286,7 @@ class SeedProject:
             "values": self._drift(project, checkpoint, request) if self.study.measures_drift else {},
             "outcomes": outcomes(results),
             "stopped": next((run.stopped for run in runs if run.stopped), None),
+            "runs": [run_entry(project.reader, run) for run in runs],
         }
 
     def _train(self, name: str, arm: Arm, cycle: int) -> Checkpoint:

@@ -1,6 +1,7 @@
 """A whole study with simulated outcomes: arms that are done, items that pass as planted, verdicts in the record."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,15 +51,22 @@ def test_the_declaration_is_in_the_record_before_any_arm(simulate: Callable[...,
     assert simulate(PLANTED).id == stored.id
 
 
-def test_an_entry_says_why_the_training_of_an_arm_ended_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_says_why_the_training_of_an_arm_ended_early_and_keeps_its_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seed_project = StudyRun(study(), Project.open(tmp_path)).seed(1)
     project, arm = seed_project.project, seed_project.study.arms["opd"]
     monkeypatch.setattr(study_run.SeedProject, "_train", lambda self, *_: project.clean)
     monkeypatch.setattr(study_run, "measure_checkpoint", lambda *_, **options: [])
     run = project.tracker.start_run(project.id, "distill", inputs=RunInputs(job="opd-1", stage="recovered"))
     project.tracker.stopped_early(run, "it collapsed: the KL rose")
+    project.tracker.step(run, 0, {"kl": 0.5, "grad_norm": 1.0})
+    project.tracker.step(run, 1, {"kl": math.nan})
+    project.tracker.flush()
     [stage] = seed_project.run("opd", arm)["stages"]
     assert stage["stopped"] == "it collapsed: the KL rose"
+    [training] = stage["runs"]
+    assert (training["kind"], training["stage"], training["curves"]) == ("distill", "recovered", {"kl": [0.5, None]})
 
 
 def test_arms_are_measured_with_the_engine_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
