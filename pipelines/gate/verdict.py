@@ -276,6 +276,7 @@ def behaviour_changes(clean: Result, damaged: Result | None, recovered: Result) 
         most = f", most often {kinds}" if kinds else ""
         counts = f"{len(now.lost):,} lost{most}; {len(now.gained):,} gained"
         lines.append(f"{changed:,} of {now.n:,} verdicts differ from the clean model's: {counts}")
+    lines.append(_fewer_ends(clean, recovered))
     return tuple(filter(None, lines))
 
 
@@ -298,6 +299,21 @@ def _came_back(clean: Result, damaged: Result, recovered: Result) -> str:
         f"of {len(followed):,} prompts that the clean model followed, {len(lost):,} were lost before; {back:,} of "
         f"these are regained{also}"
     )
+
+
+def _fewer_ends(clean: Result, recovered: Result) -> str:
+    """Where certainly fewer replies end than of the clean model: a reply that runs on may follow its instructions."""
+    before, after = (
+        {item.key: bool(item.verdicts["finished"]) for item in result.items if "finished" in item.verdicts}
+        for result in (clean, recovered)
+    )
+    if not before.keys() & after.keys():
+        return ""
+    ends = paired_test(before, after)
+    if ends.high >= 0:
+        return ""
+    of_clean, now = (sum(ended[key] for key in before.keys() & after.keys()) for ended in (before, after))
+    return f"fewer replies end within their tokens: {now:,} of {ends.n:,}, of the clean model's {of_clean:,}"
 
 
 def _kinds(lost: Iterable[Item]) -> str:

@@ -420,6 +420,21 @@ def test_it_says_what_came_back_what_flipped_and_of_which_kind() -> None:
     assert behaviour_changes(clean, None, clean) == behaviour_changes(clean, clean, clean) == ()
 
 
+def ending(share: float, n: int = 200) -> Result:
+    """All follow their instructions, and this share of the replies ends."""
+    measured = result([True] * n)
+    items = [replace(item, verdicts={"finished": i < share * n}) for i, item in enumerate(measured.items)]
+    return replace(measured, items=items)
+
+
+def test_a_model_whose_replies_no_longer_end_is_named_though_it_follows_its_instructions() -> None:
+    verdict = judge(Gate(), ending(0.5), ending(0.25))
+    assert verdict.passed
+    assert verdict.changes == ("fewer replies end within their tokens: 50 of 200, of the clean model's 100",)
+    assert judge(Gate(), ending(0.5), ending(0.49)).changes == (), "which may be chance"
+    assert judge(Gate(), ending(0.5), ending(0.8)).changes == ()
+
+
 @pytest.mark.parametrize(
     ("recovered", "regained"),
     [
