@@ -139,13 +139,16 @@ def outcomes(results: Sequence[Result]) -> dict[str, dict[str, dict[str, list[st
 
 
 def run_entry(reader: Reader, run: Run) -> dict[str, Any]:
-    """What a run was, its seconds without interruptions, and what every step of a training logged."""
+    """What a run was, its seconds without interruptions, and what the steps of a training logged."""
     curves: dict[str, list[float | None]] = {}
+    steps: dict[str, list[int]] = {}
     for point in reader.points(run.id, names=CURVES):
         curves.setdefault(point.name, []).append(None if isnan(point.value) else float(f"{point.value:.4g}"))
+        steps.setdefault(point.name, []).append(point.step + 1)
+    some = {name: numbers for name, numbers in steps.items() if numbers != list(range(1, len(numbers) + 1))}
     seconds = reader.busy_seconds([run.id]).get(run.id)
     entry = {"kind": run.kind, "stage": run.inputs.stage, "seconds": seconds and round(seconds)}
-    return entry | ({"curves": curves} if curves else {})
+    return entry | ({"curves": curves} if curves else {}) | ({"steps": some} if some else {})
 
 
 def passes(task: Mapping[str, Iterable[str]]) -> dict[str, float]:

@@ -286,7 +286,7 @@ class SeedProject:
             "values": self._drift(project, checkpoint, request) if self.study.measures_drift else {},
             "outcomes": outcomes(results),
             "stopped": next((run.stopped for run in runs if run.stopped), None),
-            "runs": [run_entry(project.reader, run) for run in runs],
+            "runs": [run_entry(project.reader, run) for run in reversed(runs)],
         }
 
     def _train(self, name: str, arm: Arm, cycle: int) -> Checkpoint:

@@ -65,7 +65,7 @@ class Verdict:
     earlier: dict[int, Judgement] = field(default_factory=dict)  # knowledge of earlier cycles, by cycle number
     learned: bool | None = None  # whether the cycle's best knowledge is above the clean model's; None: not measured
     retention: RetentionJudgement | None = None  # what the model knew before; None: not measured
-    changes: tuple[str, ...] = ()  # which instruction prompts were lost, and which are regained
+    changes: tuple[str, ...] = ()  # how the replies to the instruction prompts differ
 
     def decision_text(self, promoted: bool) -> str:
         if not promoted:
@@ -267,7 +267,7 @@ def require_pass_fail(behaviour: Result | None) -> None:
 
 
 def behaviour_changes(clean: Result, damaged: Result | None, recovered: Result) -> tuple[str, ...]:
-    """Short lines; none if no verdict on a prompt has changed."""
+    """Short lines; none if no verdict on a prompt has changed, and no fewer replies end."""
     now = paired_test(clean.passed_by_key(), recovered.passed_by_key())
     changed = len(now.lost) + len(now.gained)
     lines = [_came_back(clean, damaged, recovered)] if damaged else []
@@ -313,7 +313,7 @@ def _fewer_ends(clean: Result, recovered: Result) -> str:
     if ends.high >= 0:
         return ""
     of_clean, now = (sum(ended[key] for key in before.keys() & after.keys()) for ended in (before, after))
-    return f"fewer replies end within their tokens: {now:,} of {ends.n:,}, of the clean model's {of_clean:,}"
+    return f"fewer replies end within the limit of tokens: {now:,} of {ends.n:,}, of the clean model's {of_clean:,}"
 
 
 def _kinds(lost: Iterable[Item]) -> str:

@@ -42,7 +42,6 @@ PACES: dict[LearnsFrom, dict[Size, Pace]] = {
     "teacher on rollouts": {"small": Pace(5e-4, 40, 64), "medium": Pace(2e-5, 80, 16), "large": Pace(1e-4, 100, 64)},
     "reward": {"small": Pace(2e-4, 100, 64), "medium": Pace(2e-5, 80, 16), "large": Pace(1e-4, 100, 64)},
 }
-TEXTS_BESIDE_ROLLOUTS = 0.2  # share of the rows, of medium models: without them new knowledge is lost
 
 
 def defaults_for(parameters: int, recipe: str | None = None, dials: Mapping[str, Any] | None = None) -> Settings:
@@ -54,10 +53,7 @@ def defaults_for(parameters: int, recipe: str | None = None, dials: Mapping[str,
     name = recipe or settings.distill.recipe
     update = {"recipe": name, **PACES[learns_from(name, dials)][size]._asdict()}
     if unchanged_recipe := recipes.RECIPES.get(name):  # each dial that has a meaning once `dials` are changed
-        chosen = recipes.recipe(name, **dials or {})
-        update |= {dial: getattr(unchanged_recipe, dial) for dial in chosen.dials}
-        if size == "medium" and chosen.restores and learns_from(name, dials) == "teacher on rollouts":
-            update["texts"] = TEXTS_BESIDE_ROLLOUTS
+        update |= {dial: getattr(unchanged_recipe, dial) for dial in recipes.recipe(name, **dials or {}).dials}
     return settings.model_copy(update={"distill": settings.distill.model_copy(update=update)})
 
 

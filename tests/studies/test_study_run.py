@@ -62,11 +62,13 @@ def test_an_entry_says_why_the_training_of_an_arm_ended_early_and_keeps_its_curv
     project.tracker.stopped_early(run, "it collapsed: the KL rose")
     project.tracker.step(run, 0, {"kl": 0.5, "grad_norm": 1.0})
     project.tracker.step(run, 1, {"kl": math.nan})
+    project.tracker.step(run, 10, {"entropy": 2.0})
     project.tracker.flush()
     [stage] = seed_project.run("opd", arm)["stages"]
     assert stage["stopped"] == "it collapsed: the KL rose"
-    [training] = stage["runs"]
-    assert (training["kind"], training["stage"], training["curves"]) == ("distill", "recovered", {"kl": [0.5, None]})
+    [training], curves = stage["runs"], {"kl": [0.5, None], "entropy": [2.0]}
+    assert (training["kind"], training["stage"], training["curves"]) == ("distill", "recovered", curves)
+    assert training["steps"] == {"entropy": [11]}
 
 
 def test_arms_are_measured_with_the_engine_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -430,7 +430,7 @@ def ending(share: float, n: int = 200) -> Result:
 def test_a_model_whose_replies_no_longer_end_is_named_though_it_follows_its_instructions() -> None:
     verdict = judge(Gate(), ending(0.5), ending(0.25))
     assert verdict.passed
-    assert verdict.changes == ("fewer replies end within their tokens: 50 of 200, of the clean model's 100",)
+    assert verdict.changes == ("fewer replies end within the limit of tokens: 50 of 200, of the clean model's 100",)
     assert judge(Gate(), ending(0.5), ending(0.49)).changes == (), "which may be chance"
     assert judge(Gate(), ending(0.5), ending(0.8)).changes == ()
 
