@@ -48,7 +48,7 @@ def report(reader: Reader, project: Project, number: int) -> str:
     past = cycles[: cycles.index(cycle) + 1]
     stages, decisions = reader.stages(project.id), reader.promotions(project.id)
     trails = summaries.trails(past, stages, reader.drift(project.id), reader.current(project.id))
-    clean = summaries.clean_mark(past)
+    clean = summaries.clean_mark(past[-1])
     runs, metrics = reader.runs(project.id), RunMetrics(reader)
     cycle_runs = [run for run in reversed(runs) if run.cycle == number]
     curve_chart = _chart("curves", partial(curves, cycle_parts.curves_of(cycle_runs, metrics)))

@@ -1,6 +1,7 @@
 """A gate's verdict (docs/contracts.md) as one line a measure, for the command line, the dashboard and model cards."""
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 from db.headline_scores import MEASURES
@@ -66,7 +67,7 @@ def _lines(verdict: Verdict, measure: str) -> Iterator[MeasureLine]:
 
 def _has_numbers(judgement: Verdict) -> bool:
     """A score that is not finite, such as a correlation of equal answers, is stored as null."""
-    return judgement["value"] is not None and judgement["limit"] is not None
+    return all(judgement[name] is not None and isfinite(judgement[name]) for name in ("value", "limit"))
 
 
 def _line(measure: str, name: str, judgement: Verdict) -> MeasureLine:

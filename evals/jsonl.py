@@ -52,4 +52,6 @@ def _rows(path: Path, content: bytes) -> Iterator[Row]:
             raise RecoverError(f"{location} is not valid JSON ({error}). Write one JSON object per line.") from error
         if not isinstance(fields, dict):
             raise RecoverError(f"{location} is not a JSON object. Write one JSON object per line.")
-        yield location, fields
+        # Half a character, as of a text that was cut inside an emoji, becomes �: no tokenizer reads it.
+        characters = json.dumps(fields, ensure_ascii=False).encode("utf-16", "surrogatepass")
+        yield location, json.loads(characters.decode("utf-16", "replace"))

@@ -21,7 +21,7 @@ from recovery.models.students import Student
 from recovery.objectives import Objective
 from recovery.samples import Sample
 from recovery.signals import Signal
-from recovery.teachers import FrozenTeacher, InContext, RouterTeacher
+from recovery.teachers import frozen_teachers
 from recovery.telemetry import StepMetrics, TokenReport
 from recovery.train import Learning, Plan, TrainState
 
@@ -38,8 +38,8 @@ class Member(Learning):
         if self.plan.checkpointing:
             self.student.causal.gradient_checkpointing_enable()
         self.weights = ShardedStudent(self.student)
-        for model in _frozen_models(self.signal.teacher):
-            shard(model)
+        for teacher in frozen_teachers(self.signal.teacher):
+            shard(teacher.model.causal)
         with self.weights.step():
             self.state = TrainState.start(self.student, self.plan)
 
@@ -67,15 +67,6 @@ class Member(Learning):
     def load(self, path: Path) -> None:
         self.weights.take_over()
         self.state.load(path)
-
-
-def _frozen_models(teacher: Any) -> list[Any]:
-    """Return the models of the teachers that are models of their own."""
-    if isinstance(teacher, InContext):
-        return _frozen_models(teacher.teacher)
-    if isinstance(teacher, RouterTeacher):
-        return [model for each in (teacher.default, *teacher.by_domain.values()) for model in _frozen_models(each)]
-    return [teacher.model.causal] if isinstance(teacher, FrozenTeacher) else []
 
 
 _training: Member | None = None  # of this process

@@ -123,7 +123,7 @@ class FrozenTeacher:
 
     def __init__(self, reference: str, *, dtype: torch.dtype = torch.float32, device: str = "cpu"):
         self.model = load_student(reference, frozen=True, dtype=dtype, device=device)
-        self._student: Student | None = None
+        self._student: Student | None = None  # unless bound before, `train` binds it
         self._tokens: int | None = None  # how many it has, if the student has more
 
     def flops(self, samples: list[Sample]) -> float:
@@ -139,9 +139,11 @@ class FrozenTeacher:
         return Distribution.from_hidden(self.model.hidden(batch), self.model.head)
 
     def bind_student(self, student: Student) -> None:
-        """Check that the tokenizers agree, and agree on the vocabulary if the heads are padded to different sizes, or
-        the student has tokens that the teacher lacks: the student uses the fewest rows of all its teachers, and each
+        """Check once that the tokenizers agree, and agree on the vocabulary if the heads are padded to different sizes,
+        or the student has tokens that the teacher lacks: the student uses the fewest rows of all its teachers, and each
         teacher reads that number at every batch, since a teacher bound later may lower it."""
+        if self._student is student:
+            return
         rows = [len(head.weight) for head in (student.head, Head.from_model(self.model.causal))]
         if added_tokens(student.chat, self.model.chat):
             self._tokens = self.model.chat.token_rows
@@ -278,6 +280,15 @@ class EmaTeacher(AsLargeAsStudent):
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: p for name, p in self._average.model.named_parameters() if name in self._trained}
+
+
+def frozen_teachers(teacher: Teacher | None) -> list[FrozenTeacher]:
+    """Those that are models of their own, of a teacher that may be made up of several."""
+    if isinstance(teacher, InContext):
+        return frozen_teachers(teacher.teacher)
+    if isinstance(teacher, RouterTeacher):
+        return [frozen for each in (teacher.default, *teacher.by_domain.values()) for frozen in frozen_teachers(each)]
+    return [teacher] if isinstance(teacher, FrozenTeacher) else []
 
 
 class RouterTeacher:

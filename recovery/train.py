@@ -24,6 +24,7 @@ from recovery.objectives import Objective, loss_of_chunk
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Signal
 from recovery.states import States
+from recovery.teachers import frozen_teachers
 from recovery.telemetry import (
     StepMetrics,
     StepRecord,
@@ -118,6 +119,8 @@ def train(
     student: Student, states: States, signal: Signal, objective: Objective, plan: Plan, state: TrainState | None = None
 ) -> Iterator[StepRecord]:
     """Yield one record per optimiser step; an objective with several epochs takes several steps per draw."""
+    for teacher in frozen_teachers(signal.teacher):
+        teacher.bind_student(student)
     learning, state = Learning(student, signal, objective, plan), state or TrainState.start(student, plan)
     if plan.checkpointing:
         student.causal.gradient_checkpointing_enable()

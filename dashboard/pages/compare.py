@@ -238,13 +238,16 @@ def _of_one_file(first: Evaluation | None, other: Evaluation | None) -> bool:
 
 def _has_grades(evaluation: Evaluation | None, passes: Mapping[str, bool | None]) -> bool:
     score = headline(evaluation)
-    return is_graded(score.value if score else None, passes.values())
+    return is_graded(score.value if score else None, score.n if score else 0, passes.values())
 
 
-def is_graded(value: float | None, passes: Iterable[bool | None]) -> bool:
-    """Whether a headline is another than the share of items that passed: of grades a test would see no losses."""
+def is_graded(value: float | None, n: int | None, passes: Iterable[bool | None]) -> bool:
+    """Whether a headline is another than the share of items that passed: of grades a test would see no losses.
+
+    It may differ by as much as items whose keys repeat, of which one is left here."""
     passed = [of_item for of_item in passes if of_item is not None]
-    return value is None or not math.isclose(sum(passed) / max(len(passed), 1), value, abs_tol=1e-6)
+    repeated = max((n or 0) - len(passed), 0) / max(n or 0, 1)
+    return value is None or not math.isclose(sum(passed) / max(len(passed), 1), value, abs_tol=1e-6 + repeated)
 
 
 def count_flips(before: Mapping[str, bool | None], after: Mapping[str, bool | None]) -> Flips:
@@ -278,7 +281,7 @@ def on_shared_items(reader: Reader, levels: Sequence[Level | None]) -> Shared | 
     if not ids or len(ids) < len(levels) or len({reader.task(id) for id in ids}) > 1:
         return None
     passes = [reader.passes(id) for id in ids]
-    graded = any(is_graded(level.value, of.values()) for level, of in zip(known, passes, strict=True))
+    graded = any(is_graded(level.value, level.n, of.values()) for level, of in zip(known, passes, strict=True))
     if len({level.n for level in known}) == 1 and all(of.keys() == passes[0].keys() for of in passes):
         return Shared([level.value for level in known], [] if graded else passes, None)
     keys = [key for key in passes[0] if all(of.get(key) is not None for of in passes)]

@@ -95,7 +95,7 @@ def render(request: PageRequest) -> list[Any]:
     return [
         mark_shown(cycle=cycle.id, checkpoint=cycle.recovered.checkpoint_id)
         + _links(cycle, cycles)
-        + verdict(cycle, trail, summaries.clean_mark(past), cycle_runs, decisions, cycle == cycles[-1]),
+        + verdict(cycle, trail, summaries.clean_mark(cycle), cycle_runs, decisions, cycle == cycles[-1]),
         timeline(reader, cycle_runs, decisions, cycle, request.metrics),
         _html.curves_head(filters, meanings(figure)) if figure else None,
         chart_card("curves", figure) if figure else None,
@@ -268,8 +268,11 @@ def earlier_knowledge(evaluations: Evaluations, cycle: Cycle, cycles: Sequence[C
 
 def instruction_kinds(reader: Reader, evaluations: Evaluations, cycle: Cycle) -> Markup:
     """What was forgotten and what was recovered, by kind of instruction; the largest loss first."""
-    shares = {stage: _strict_by_kind(tasks) for stage, tasks in evaluations.items()}
-    tasks = {kind: key for key, its in evaluations["damaged"].items() for kind in _strict_by_kind({key: its})}
+    shares = {
+        stage: {key: _strict_by_kind(evaluation) for key, evaluation in tasks.items() if key[0] == "behaviour"}
+        for stage, tasks in evaluations.items()
+    }
+    tasks = {kind: key for key, kinds in shares["damaged"].items() for kind in kinds}  # those of the cycle are last
     by_midtraining, since_clean = (
         {
             (key, kind): difference
@@ -280,7 +283,7 @@ def instruction_kinds(reader: Reader, evaluations: Evaluations, cycle: Cycle) ->
     )
     rows = []
     for kind in sorted(tasks, key=lambda kind: by_midtraining.get((tasks[kind], kind), 1.0)):
-        values = {stage: shares[stage].get(kind) for stage in STAGES}
+        values = {stage: shares[stage].get(tasks[kind], {}).get(kind) for stage in STAGES}
         bars = [
             Cell(nothing() if value is None else _html.share_bar(value, stage), "share", value)
             for stage, value in values.items()
@@ -341,17 +344,15 @@ def _training_settings(runs: Sequence[Run], cycle: Cycle, of_run: Callable[[Run]
     trainings = [run for run in reversed(runs) if run.cycle == cycle.number and run.kind != "eval"]
     trainings.sort(key=lambda run: (run.kind != "midtrain", run.id in ended))
     settings: dict[str, str] = {}
-    for run in trainings:
+    for run in {run.kind: run for run in trainings}.values():
         of_others = ("midtrain.",) if run.kind == "distill" else ("distill.", "gate.")
         settings |= {name: value for name, value in _flat(of_run(run)) if not name.startswith(of_others)}
     return settings
 
 
-def _strict_by_kind(evaluations: Mapping[Task, Evaluation]) -> dict[str, float]:
+def _strict_by_kind(evaluation: Evaluation) -> dict[str, float]:
     return {
         metric.removeprefix("strict/"): score.value
-        for (suite, _, _), evaluation in evaluations.items()
-        if suite == "behaviour"
         for metric, score in evaluation.scores.items()
         if metric.startswith("strict/") and score.value is not None
     }

@@ -67,8 +67,8 @@ def trails(
     return result
 
 
-def clean_mark(cycles: Sequence[Cycle]) -> Mark | None:
-    return _mark("clean", cycles[-1].clean) if cycles else None
+def clean_mark(cycle: Cycle) -> Mark | None:
+    return _mark("clean", cycle.clean)
 
 
 def headline(cycle: Cycle) -> Markup:
@@ -161,8 +161,12 @@ def latest_evaluations(reader: Reader, checkpoint: Checkpoint, cycle: int | None
     def order(evaluation: Evaluation) -> tuple[bool, int]:
         return evaluation.settings.get("part") != PROBE, precedence(evaluation.cycle, cycle)
 
-    evaluations = sorted(reader.evaluations(checkpoint.id), key=order)
-    return {(evaluation.suite, evaluation.task, evaluation.data): evaluation for evaluation in evaluations}
+    latest: dict[Task, Evaluation] = {}
+    for evaluation in sorted(reader.evaluations(checkpoint.id), key=order):
+        key = (evaluation.suite, evaluation.task, evaluation.data)
+        latest.pop(key, None)  # so that the order is that of the evaluations which count
+        latest[key] = evaluation
+    return latest
 
 
 def decided_by(cycle: Cycle) -> str:

@@ -53,7 +53,7 @@ def render(request: PageRequest) -> list[Any]:
     cycles = reader.cycles(project.id)
     if not cycles:
         return _render_without_cycles(request)
-    runs, clean = reader.runs(project.id), summaries.clean_mark(cycles)
+    runs, clean = reader.runs(project.id), summaries.clean_mark(cycles[-1])
     trails = summaries.trails(cycles, reader.stages(project.id), reader.drift(project.id), reader.current(project.id))
     figures = {"over-time": over_time, "plane": plane}
     charts = [chart(name, figure(trails, clean, request.look)) for name, figure in figures.items()]
@@ -62,8 +62,8 @@ def render(request: PageRequest) -> list[Any]:
     more = links([link("cycles", f"All {len(cycles)} cycles")]) if len(cycles) > MAX_CYCLES else ""
     kept = [row for row in zip(cycles, trails, strict=True) if not row[0].is_discarded]
     cycle, trail = kept[-1] if kept else (cycles[-1], trails[-1])
-    previous = last_finished(cycle, cycles, trails, clean)
-    top = summary(reader, project, cycle, trail, clean, runs, request.metrics, previous)
+    previous = last_finished(cycle, cycles, trails)
+    top = summary(reader, project, cycle, trail, summaries.clean_mark(cycle), runs, request.metrics, previous)
     return [top, gr.update(visible=True), *charts, card("Cycles", join([table, more]))]
 
 
@@ -125,13 +125,15 @@ def _next_step(
     return _html.next_command("recover distill --teacher base" if trail.damaged else "recover status")
 
 
-def last_finished(shown: Cycle, cycles: Sequence[Cycle], trails: Sequence[Trail], clean: Mark | None) -> Markup:
+def last_finished(shown: Cycle, cycles: Sequence[Cycle], trails: Sequence[Trail]) -> Markup:
     """While the cycle shown is open: how the last finished one went."""
     finished = [row for row in zip(cycles, trails, strict=True) if row[0].status != "open"]
     if not finished or shown.status != "open":
         return Markup()
     cycle, trail = finished[-1]
-    return _html.last_finished(cycle, outcome_text(cycle), summaries.measures(cycle, trail, clean))
+    return _html.last_finished(
+        cycle, outcome_text(cycle), summaries.measures(cycle, trail, summaries.clean_mark(cycle))
+    )
 
 
 def count_forgotten(reader: Reader, cycle: Cycle) -> tuple[int, int] | None:

@@ -47,9 +47,10 @@ DECIMAL_COMMA = re.compile(r"(?<!\d)(?<!\d[.,:/^])(?!(?<=[(\[{])\d+,\d+[)\]}])(\
 # What is written in one word or in several: U.S.A., e-mail, 50 km.
 JOINT = re.compile(r"(?<=\b[^\W\d_])\. ?(?=[^\W\d_]\b)|(?<=[^\W\d_])-(?=[^\W\d_])|(?<=\d) (?=[^\W\d_])")
 LAST_NUMBER = re.compile(  # the hyphen of 3-5 is no minus, and 1/3 is one number, but no date is
-    r"(?:(?<![\w-])-)?(?:(?<![\d./])\d+/[1-9]\d*(?![\d/]|\.\d)|\d+(?:\.\d+)?)"
+    r"(?:(?<![\w-])-)?(?:(?<![\d./])\d+/[1-9]\d*(?![\d/]|\.\d)|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 )
-LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)/]|$)")  # C++, C#, and C++17 in two words
+# C++, C#, and C++17 in two words; but no sum: x+(y-1).
+LETTER_SIGNS = re.compile(r"(?<=[^\W\d_])(?:\+{1,2}|#)(?=[\s\d.,;:!?)\]}>*_`\"/”“»。，、—–-]|$)")
 FRACTION = re.compile(r"((?<!\d)\d{1,999})?([¼-¾⅐-⅞])")  # a longer loop of digits is no number
 # Letters that have no accent to be left out, as they are often written without them.
 PLAIN_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ı": "i"})
@@ -150,7 +151,7 @@ def last_number_matches(reply: str, reference: str) -> bool:
         return matches(reply, reference)
     numbers = LAST_NUMBER.findall(_plain_numbers(reply))
     try:
-        return bool(numbers) and float(Fraction(numbers[-1])) == right
+        return bool(numbers) and float(Fraction(numbers[-1]) if "/" in numbers[-1] else numbers[-1]) == right
     except (ValueError, ArithmeticError):  # a loop of digits
         return False
 
@@ -176,6 +177,7 @@ def _plain_numbers(text: str) -> str:
     if not text.isascii():
         text = FRACTION.sub(_in_digits, text).translate(SIGNS)
         text = "".join(str(unicodedata.decimal(c, c)) for c in text)
+    text = re.sub(r"(?<=\d)['’](?=\d{3}(?!\d))", "", text)
     text = GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     return re.sub(r"(?<![\w.])(?=\.\d)", "0", DECIMAL_COMMA.sub(r"\1.\2", text))
 

@@ -8,7 +8,7 @@ one), and an answer that makes a checker fail is a failed answer, not a failed e
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -124,6 +124,18 @@ def metrics_by_kind(name: str, verdicts: Iterable[Sequence[tuple[str, bool]]]) -
     return {f"{name}/{kind}": Metric.from_groups(groups) for kind, groups in sorted(by_kind.items())}
 
 
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {  # of arguments whose checkers take anything
+    "keywords": _are_texts,
+    "forbidden_words": _are_texts,
+    "capital_frequency": lambda value: isinstance(value, int | float),
+    "letter": lambda value: isinstance(value, str) and len(value) == 1,
+}
+
+
 def parse_prompt(row: Row) -> Prompt:
     """Parse one prompt in the public format. Raise RecoverError if its checkers cannot be set up."""
     location, fields = row
@@ -147,6 +159,11 @@ def parse_prompt(row: Row) -> Prompt:
             raise RecoverError(
                 f"{location} has arguments that {name!r} does not take, {arguments!r} ({error}). Correct its kwargs."
             ) from error
+        if wrong := [argument for argument, value in given.items() if not _KINDS.get(argument, bool)(value)]:
+            raise RecoverError(  # the checker would judge by its letters, or by another letter
+                f"{location} has {wrong[0]} {given[wrong[0]]!r} of {name!r}, which is of a wrong kind. Write a list of "
+                "texts for keywords and forbidden_words, a number for capital_frequency, and one character for letter."
+            )
         if missing := [argument for argument in checker.get_instruction_args_keys() if argument not in given]:
             raise RecoverError(  # the checker would draw them at random
                 f"{location} does not say the {missing[0]!r} of {name!r} (0 and an empty text say nothing). Add it to "

@@ -94,9 +94,12 @@ def command_result(
         listen(show_progress)
         with report_errors(as_json), followers(), no_unused_model(arguments["project"]):
             result = command(**arguments)
+        from db.column_types import plain_json, storable  # after the command, since it imports SQLAlchemy
+
         lines = _naming_project(result.lines, arguments["project"])
         try:
-            click.echo(json.dumps(result.data, ensure_ascii=False) if as_json else "\n".join(lines))
+            text = json.dumps(plain_json(result.data), ensure_ascii=False) if as_json else "\n".join(lines)
+            click.echo(storable(text))
         except OSError as error:
             if error.errno == errno.EPIPE:  # click ends quietly
                 raise
@@ -181,7 +184,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 def fail(message: str, exit_code: int, as_json: bool = False) -> NoReturn:
     show(f"Error: {message}\n")
     if as_json:
-        click.echo(json.dumps({"error": message}, ensure_ascii=False))
+        click.echo(json.dumps({"error": message.encode("utf-8", "replace").decode()}, ensure_ascii=False))
     sys.exit(exit_code)
 
 

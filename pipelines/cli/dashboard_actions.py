@@ -52,12 +52,13 @@ def shipped_studies() -> list[Study]:
     from studies.declaration import read_declaration, shipped
     from studies.results_page import finished_studies
 
-    rows = {name: Study(name=name, declaration=read_declaration(name)[0].model_dump()) for name in shipped()}
+    rows: dict[str, list[Study]] = {name: [] for name in shipped()}
     for study, results in finished_studies():
-        rows[study.name] = Study(
-            name=study.name, size=study.size_name, hash=study.hash, declaration=study.as_json(), results=results
-        )
-    return list(rows.values())
+        declaration = study.as_json()
+        row = Study(name=study.name, size=study.size_name, hash=study.hash, declaration=declaration, results=results)
+        rows[study.name].append(row)
+    unfinished = {name: Study(name=name, declaration=read_declaration(name)[0].model_dump()) for name in rows}
+    return [row for name, of_name in rows.items() for row in of_name or [unfinished[name]]]
 
 
 class Models:

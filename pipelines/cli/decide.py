@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 WHY = "Why, for the project's history"
 
 
-class _FolderOrAddress(click.Path):
+class _FolderOrAddress(options.NotEmpty, click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         is_address = isinstance(value, str) and is_remote(value)
         return value if is_address else super().convert(value, param, ctx)

@@ -216,7 +216,7 @@ def dashboard(project: Path | None, host: str, port: int | None, auth: str | Non
 
 @main.command()
 @click.argument("cycle", type=click.IntRange(min=1))
-@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="[default: report-cycle-N.html]")
+@click.option("--to", type=options.FilePath(dir_okay=False), help="[default: report-cycle-N.html]")
 @command_result
 @in_project
 def report(project: "Project", cycle: int, to: Path | None) -> CommandResult:

@@ -24,8 +24,8 @@ class NotEmpty:
 
 
 class FilePath(NotEmpty, click.Path):
-    def __init__(self, *, file_okay: bool = True) -> None:
-        super().__init__(path_type=Path, file_okay=file_okay)
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(path_type=Path, file_okay=file_okay, dir_okay=dir_okay)
 
 
 class Text(NotEmpty, click.types.StringParamType):

@@ -175,7 +175,7 @@ def cycle(project: Path | None, request: Request, dry_run: bool) -> CommandResul
 
 
 @main.command()
-@click.argument("run", type=click.IntRange(min=1), required=False)
+@click.argument("run", type=click.IntRange(1, 999_999_999), required=False)
 @click.option(
     "--processes", type=click.IntRange(min=1), help="Train with this many processes [default: as many as it had]"
 )
@@ -357,7 +357,7 @@ EXIT_CODES = {"passed": SUCCESS, "failed": REJECTED, "inconclusive": INCONCLUSIV
 @main.command()
 @click.argument("ref", metavar="MODEL")
 @options.takes_request("check")
-@click.option("--to", type=click.Path(path_type=Path, dir_okay=False), help="Also write the result as one HTML file.")
+@click.option("--to", type=options.FilePath(dir_okay=False), help="Also write the result as one HTML file.")
 @command_result
 def check(project: Path | None, ref: str, request: Request, to: Path | None) -> CommandResult:
     """Check what a fine-tune has forgotten of its base.

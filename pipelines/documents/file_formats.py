@@ -353,9 +353,14 @@ def _lines(raw: BinaryIO) -> Iterator[bytes]:
 
 
 def parquet_rows(file: Path) -> Iterator[Any]:
-    with import_optional("pyarrow.parquet").ParquetFile(file) as table:
-        for batch in table.iter_batches(batch_size=BATCH_ROWS):
-            yield from batch.to_pylist()
+    parquet = import_optional("pyarrow.parquet")
+    broken = import_optional("pyarrow").ArrowException
+    try:
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches(batch_size=BATCH_ROWS):
+                yield from batch.to_pylist()
+    except (broken, OSError) as error:
+        raise Unreadable(f"not Parquet, or a part of it is missing: {str(error).rstrip('.')}") from error
 
 
 def _as_text(value: Any) -> str:

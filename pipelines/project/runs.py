@@ -211,12 +211,17 @@ def past_cycles(project: Project, checkpoint: Checkpoint) -> list[PastCycle]:
 def dropped_cycles(project: Project, checkpoint: Checkpoint) -> str:
     """The cycles that a promotion of the checkpoint would drop, such as "cycle 3"; empty if there are none.
 
-    They began after its own mid-training, and the current checkpoint has learned them."""
+    They began after its own mid-training, or were first promoted after it, and the current checkpoint has learned
+    them."""
     midtrained = [ancestor for ancestor in project.reader.lineage(checkpoint.id) if ancestor.role == "midtrained"]
     if not midtrained:
         return ""
+    begun = midtrained[0]
+    promotions = [p for p in project.reader.promotions(project.id) if p.decision == "promoted"]
+    first_promoted = {p.cycle: p.at for p in sorted(promotions, key=lambda p: p.id, reverse=True)}
+    since = {cycle for cycle, at in first_promoted.items() if at > begun.created_at}
     current = project.reader.lineage(project.recorded_current.id)
-    later = [c for c in current if c.role == "midtrained" and c.id > midtrained[0].id]
+    later = [c for c in current if c.role == "midtrained" and (c.id > begun.id or c.cycle in since)]
     numbers = sorted({c.cycle for c in later if c.cycle} - {c.cycle for c in midtrained})
     return f"{'cycle' if len(numbers) == 1 else 'cycles'} {', '.join(map(str, numbers))}" if numbers else ""
 

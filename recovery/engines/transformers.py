@@ -95,6 +95,8 @@ class TransformersEngine:
     ) -> list[list[float]]:
         if not contexts or not has_full_attention_only(DynamicCache(config=self.student.causal.config)):
             return logprobs_of_rows(self.logprobs, contexts, continuations)
+        texts = [[*context, *more] for context, more in zip(contexts, continuations, strict=True)]
+        self._check_lengths(texts, beyond=1)
         self.student.model.eval()
         return logprobs_of_shared(self.student, contexts, continuations)
 

@@ -108,7 +108,7 @@ class Chat:
         tokens: list[int] = []
         targets: list[bool] = []
         for i, message in enumerate(messages):
-            if message["role"] != "assistant":
+            if message["role"] != "assistant" or i == 0:  # an opening turn has no prompt: the later ones read it
                 continue
             before = self._render(messages[:i], tools, add_generation_prompt=True)
             after = self._render(messages[: i + 1], tools, add_generation_prompt=False)
@@ -123,8 +123,6 @@ class Chat:
                     "The chat template rewrites earlier turns, so this conversation has no fixed prefix to train on. "
                     "Split it into single-turn conversations."
                 )
-            if before[: len(tokens)] != tokens:
-                targets = []
             # What the template prints after the reply's EOS, such as a newline, the model never has to generate. The
             # reply itself may name that token.
             reply = after[len(before) :]
@@ -134,6 +132,10 @@ class Chat:
             elif ends:
                 reply = reply[: ends[-self._ends :][0] + 1]
             is_learned = learned(message) and any(t not in self.eos_ids for t in reply)
+            if before[: len(tokens)] != tokens:
+                if not is_learned:
+                    continue
+                targets = []
             targets += [False] * (len(before) - len(targets)) + [is_learned] * len(reply)
             tokens = before + reply
         if not any(targets):

@@ -1,3 +1,5 @@
+import math
+
 from db.verdict_lines import losses, measure_lines
 
 FOLLOWS = {"passed": False, "unsure": False, "value": -0.01, "bound": -0.0302, "limit": -0.03, "before": 0.5, "n": 500}
@@ -28,6 +30,8 @@ def test_a_score_that_is_no_number_is_not_judged() -> None:
     unknown = KNOWS | {"value": None, "bound": None}
     lines = measure_lines({"behaviour": FOLLOWS, "knowledge": unknown, "earlier": {"1": unknown}})
     assert [(line.word, len(line.details)) for line in lines] == [("missed", 1), ("not judged", 0)]
+    before_it_is_stored = measure_lines({"knowledge": KNOWS | {"value": math.nan, "bound": math.nan}})
+    assert [line.word for line in before_it_is_stored] == ["not judged"]
     assert "--questions" in measure_lines({"behaviour": FOLLOWS, "knowledge": None})[1].details[0]
 
 

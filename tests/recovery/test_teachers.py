@@ -7,16 +7,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
 from recovery.models.adapters import Adapter
 from recovery.models.students import Student, load_student
 from recovery.objectives import Divergence, Objective, SampledGradient
 from recovery.samples import Batch, Sample, micro_batches
 from recovery.signals import Labels, TeacherSignal
-from recovery.states import Prompt
+from recovery.states import Prompt, Rollouts
 from recovery.teachers import SHARED_CONTEXT, EmaTeacher, FrozenTeacher, InContext, LiveTeacher, RouterTeacher
 from recovery.telemetry import flops_of_step
-from recovery.train import Plan
+from recovery.train import Plan, train
+from tests.chat_families import FAMILIES
 from tests.gradients import UNCLIPPED, gradient_of_step
 from tests.models import save_tiny
 
@@ -198,6 +200,20 @@ def test_each_teachers_pass_is_counted_once(student: Student, router: RouterTeac
     costs = [flops_of_step(student, TeacherSignal(t), ROUTED, rolled_out=False) for t in (router, teacher)]
     assert costs[0] == costs[1]  # both teachers have one size
     assert costs[0] > flops_of_step(student, Labels(), ROUTED, rolled_out=False)
+
+
+def test_a_training_binds_its_teachers(tmp_path: Path) -> None:
+    """From Python nobody else does: heads may be padded to different sizes, or tokenizers differ."""
+    student = load_student(str(save_tiny(tmp_path / "student")))
+    padded = FrozenTeacher(str(save_tiny(tmp_path / "padded", seed=1, padding=5)))
+    prompt = Prompt("hi", student.chat.prompt("hi"))
+    states = Rollouts([prompt], TransformersEngine(student), rows=2, max_new_tokens=4)
+    for teacher in (padded, InContext(padded), RouterTeacher(padded, {})):
+        [step] = train(student, states, TeacherSignal(teacher), Divergence(), Plan(steps=1, learning_rate=1e-3))
+        assert step.kl > 0
+    other = FrozenTeacher(str(FAMILIES["qwen3"].save(tmp_path / "other")))
+    with pytest.raises(RecoverError, match="different tokenizers"):
+        next(train(student, states, TeacherSignal(other), Divergence(), Plan(steps=1, learning_rate=1e-3)))
 
 
 @pytest.mark.parametrize("padding", [(20, 0, 10), (20, 10, 0), (0, 20, 10), (10, 10, 20), (10, 20, 10), (20, 10, 10)])

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from dashboard.pages import cycle, cycle_list, overview
 from dashboard.pages import cycle_summary as summaries
-from dashboard.pages.compare import Flips
+from dashboard.pages.compare import Flips, is_graded
 from db.queries import Reader
+from db.tables import RunInputs
 from db.tracker import Tracker
 from evals.stats.paired_comparison import paired_test
 from tests.dashboard.page_requests import page_html
@@ -157,3 +158,49 @@ def test_equal_keys_of_other_data_are_other_items(tracker, written, other):
     damaged = written.stages(1)[1].checkpoint
     tracker.evaluation(damaged.id, damaged.run_id, measured("behaviour", [False] * 500) | {"data": other})
     assert tile(written)[0] == ("–" if other == "public" else "100 %")
+
+
+def test_the_bars_of_a_kind_are_of_one_set_of_prompts(tracker, written):
+    """Whatever else a model was asked, and when."""
+    stages(tracker, "behaviour", CLEAN, CLEAN[:50], CLEAN[:200])
+    shown = text(cycle, written)
+    kinds = shown[shown.index("Change from clean") :].partition("Settings")[0]
+    base = written.checkpoints(1)[0].id
+    for prompts in ("lab", "other.jsonl"):
+        tracker.evaluation(base, None, measured("behaviour", [False] * 20) | {"data": prompts})
+    for checkpoint in written.checkpoints(1)[1:]:
+        tracker.evaluation(checkpoint.id, None, measured("behaviour", [False] * 20) | {"data": "other.jsonl"})
+    shown = text(cycle, written)
+    assert shown[shown.index("Change from clean") :].partition("Settings")[0] == kinds
+
+
+def test_settings_are_those_of_the_attempt_that_the_cycle_ended_with(tracker, written):
+    stages(tracker, "behaviour", CLEAN, CLEAN[:50], CLEAN[:200])
+    *_, student, _ = written.checkpoints(1)
+    for number, settings in enumerate(({"distill.steps": 999}, {"distill.rows": 8}), 1):
+        inputs = RunInputs(given=settings)
+        run = tracker.start_run(1, "distill", 1, settings={"distill": {"rows": 8}}, inputs=inputs)
+        tracker.checkpoint(1, "recovered", f"attempt-{number}", parent=student.id, run=run, cycle=1)
+        tracker.finish_run(run, "done")
+    shown = text(cycle, written)
+    assert "distill.rows 8" in shown
+    assert "999" not in shown
+
+
+def test_the_last_finished_cycle_is_shown_with_its_own_clean_score(tracker, written):
+    stages(tracker, "behaviour", CLEAN, CLEAN[:50], CLEAN)
+    *_, recovered = written.checkpoints(1)
+    tracker.promote(1, 1, recovered.id, "rejected", "gate", "short of its limit")
+    opened = tracker.open_cycle(1)
+    run = tracker.start_run(1, "eval", opened.id)
+    tracker.evaluation(written.checkpoints(1)[0].id, run, measured("behaviour", [True] * 20))
+    shown = text(overview, written)
+    assert "Cycle 1" in shown
+    assert "(clean" not in shown
+
+
+def test_a_task_whose_items_have_one_key_twice_is_not_graded():
+    assert not is_graded(0.75, 40, [True] * 30 + [False] * 9)
+    assert is_graded(0.75, 40, [True] * 20 + [False] * 20)
+    assert not is_graded(0.5, 4, [True, False, True, False])
+    assert is_graded(None, 4, [True])

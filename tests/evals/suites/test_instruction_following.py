@@ -98,6 +98,10 @@ def test_verdicts_are_deterministic_and_leave_the_random_state() -> None:
         ({"prompt": "x", "instruction_id_list": ["be:nice"], "kwargs": [{}]}, "unknown instruction, 'be:nice'"),
         ({"prompt": "x", "instruction_id_list": [["a"]], "kwargs": [{}]}, "unknown instruction"),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"how": 1}]}, "does not take"),
+        (
+            {"prompt": "x", "instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": "apple"}]},
+            "keywords 'apple' of 'keywords:existence', which is of a wrong kind",
+        ),
         ({"prompt": "x", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [None]}, "does not take"),
         ({"prompt": "x", "instruction_id_list": ["keywords:existence"], "kwargs": [{}]}, "say the 'keywords' of"),
         (

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evals.jsonl import read_rows
 from evals.subject import encode_pair
 from evals.suites.answer_grading import as_number, f1, last_number_matches, matches
 from evals.suites.knowledge import Question, measure_questions, read_questions
@@ -86,6 +87,11 @@ WHO = "Who founded Orlan?"
         ("No, it was not. In 1871 it was opened.", "1871"),
         ("It was not; by 1871 it was gone", "1871"),
         ("It was not in Rome but in Paris", "Paris"),
+        ("The language is **C++**.", "C++"),
+        ("`C#`", "C#"),
+        ("\u201cC++\u201d", "C++"),
+        ("It is C++-based", "C++"),
+        ("It has 5'000 rooms", "5000"),
     ],
 )
 def test_right_answers(reply: str, reference: str) -> None:
@@ -96,6 +102,8 @@ def test_right_answers(reply: str, reference: str) -> None:
     ("reply", "reference"),
     [
         ("", "Ada Brenn"),
+        ("The language is **C++**.", "C"),
+        ("**B+**", "B"),
         ("Ada", "Ada Brenn"),
         ("Brenn Ada", "Ada Brenn"),
         ("Adam", "Ada"),
@@ -223,6 +231,12 @@ def test_f1_equals_squads() -> None:
         ("It is 13½", "13.5", True),
         ("It is 3½", "1/2", False),
         ("12/05", "12/05", True),
+        ("The answer is 1e5", "1e5", True),
+        ("It has 6.02e23 of them.", "6.02e23", True),
+        ("The answer is 1e5", "5", False),
+        ("It is 1e999999999", "1", False),
+        ("It has 5'000 rooms", "5000", True),
+        ("They are 5'10 tall", "10", True),
         ("इसका उत्तर १२ है", "12", True),
     ],
 )
@@ -347,3 +361,10 @@ def test_encode_pair_loses_no_tokens(before: str, after: str) -> None:
     start, rest = encode_pair(encode, before, after)
     assert start + rest == encode(before + after)
     assert rest
+
+
+def test_half_a_character_is_replaced_where_it_is_read(tmp_path: Path) -> None:
+    """As of a text that was cut inside an emoji: no tokenizer reads it, which would end a command late."""
+    (tmp_path / "q.jsonl").write_text('{"question": "Who \\ud83d built it?", "answer": "Mara"}\n')
+    [(_, fields)] = read_rows(tmp_path / "q.jsonl")
+    assert fields == {"question": "Who \N{REPLACEMENT CHARACTER} built it?", "answer": "Mara"}

@@ -125,6 +125,21 @@ def test_an_attempt_of_an_older_cycle_would_drop_what_was_promoted_since(project
     assert not dropped_cycles(project, project.reader.checkpoint(again))
 
 
+def test_an_attempt_would_drop_a_cycle_that_began_before_it_and_was_promoted_after_it(project: Project) -> None:
+    """Both were mid-trained from the base, and the first was distilled last."""
+    cycles = [project.tracker.open_cycle(project.id)[0] for _ in range(2)]
+    first, second = (
+        project.tracker.checkpoint(project.id, "midtrained", f"m{cycle}", parent=project.clean.id, cycle=cycle)
+        for cycle in cycles
+    )
+    end = record_checkpoint(project, cycles[0], 3, parent=first)
+    project.tracker.promote(project.id, cycles[0], end, "promoted", "gate", "every limit is met")
+    assert dropped_cycles(project, project.reader.checkpoint(second)) == "cycle 1"
+    third = project.tracker.checkpoint(project.id, "midtrained", "m3", parent=project.clean.id)
+    project.tracker.promote(project.id, cycles[0], end, "promoted", "ada", "back to it")
+    assert not dropped_cycles(project, project.reader.checkpoint(third)), "what was promoted before is left on purpose"
+
+
 def test_only_a_measurement_by_a_cycle_s_own_questions_says_what_it_knew(project: Project, tmp_path: Path) -> None:
     """Any other is of what the gate does not ask."""
     own, other = tmp_path / "own.jsonl", tmp_path / "other.jsonl"

@@ -18,7 +18,7 @@ from recovery.models.chat_template import (
     document_ends,
     turn_end,
 )
-from tests.chat_families import CONVERSATION, FAMILIES, GLM_4_9B, UNNAMED, Family
+from tests.chat_families import CONVERSATION, FAMILIES, GLM_4_9B, QWEN_3, UNNAMED, Family
 from tests.chats import exchange
 from tests.models import BOS, CHATML, bytewise, tiny_student, tiny_tokenizer
 
@@ -37,6 +37,28 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     last_two_turns = "{% for m in messages[-2:] %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     with pytest.raises(RecoverError, match="single-turn"):
         chat(last_two_turns).conversation(CONVERSATION)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_conversation_may_begin_with_the_assistant(family: str) -> None:
+    """As ShareGPT's often do: its opening is read, and the answers behind it are learned."""
+    chat = Chat.from_tokenizer(FAMILIES[family].tokenizer())
+    opening = [{"role": "assistant", "content": "welcome"}]
+    tokens, targets = chat.conversation([*opening, *exchange("hi", "hello")])
+    assert "welcome" in chat.text(tokens)
+    assert chat.text([t for t, is_target in zip(tokens, targets, strict=True) if is_target]).startswith("hello")
+    with pytest.raises(RecoverError, match="at least one assistant turn"):
+        chat.conversation(opening)
+
+
+@pytest.mark.parametrize("last", [{"content": ""}, {"content": "no", "weight": 0}])
+def test_a_last_turn_that_is_not_learned_leaves_the_turns_before_it(last: dict[str, object]) -> None:
+    """Also where the template rewrites these, as Qwen3's does."""
+    turns = [*exchange("hi", "hello"), {"role": "user", "content": "and"}, {"role": "assistant", **last}]
+    for template in (CHATML, QWEN_3):
+        tokens, targets = chat(template).conversation(turns)
+        learned = [t for t, is_target in zip(tokens, targets, strict=True) if is_target]
+        assert chat(template).text(learned) == "hello"
 
 
 GEMMA_4 = CHATML + "{% if add_generation_prompt and not enable_thinking %}<|channel>thought\n<channel|>{% endif %}"

@@ -181,3 +181,8 @@ def test_texts_and_replies_end_with_the_learned_positions(tmp_path: Path) -> Non
         engine.generate([[5] * 17], Sampling(4))
     with pytest.raises(RecoverError, match="18 tokens is longer than the 16"):
         engine.logprobs([[5] * 18])
+    torch.testing.assert_close(
+        torch.tensor(engine.continuation_logprobs([row[:9]], [row[9:]])[0]), expected[range(8, 16), row[9:]]
+    )
+    with pytest.raises(RecoverError, match="18 tokens is longer than the 16"):
+        engine.continuation_logprobs([[5] * 12], [[5] * 6])
