@@ -38,6 +38,17 @@ def text_field(row: Row, *names: str) -> str:
     return value
 
 
+def whole_characters(value: Any) -> Any:
+    """A JSON value in which half a character, as of a text that was cut inside an emoji, is �.
+
+    No tokenizer reads the half, and no file can hold it."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {whole_characters(name): whole_characters(item) for name, item in value.items()}
+    return [whole_characters(item) for item in value] if isinstance(value, list) else value
+
+
 def _rows(path: Path, content: bytes) -> Iterator[Row]:
     for number, line in enumerate(content.split(b"\n"), start=1):
         location = f"Line {number} of {path}"
@@ -52,6 +63,4 @@ def _rows(path: Path, content: bytes) -> Iterator[Row]:
             raise RecoverError(f"{location} is not valid JSON ({error}). Write one JSON object per line.") from error
         if not isinstance(fields, dict):
             raise RecoverError(f"{location} is not a JSON object. Write one JSON object per line.")
-        # Half a character, as of a text that was cut inside an emoji, becomes �: no tokenizer reads it.
-        characters = json.dumps(fields, ensure_ascii=False).encode("utf-16", "surrogatepass")
-        yield location, json.loads(characters.decode("utf-16", "replace"))
+        yield location, whole_characters(fields)

@@ -98,8 +98,8 @@ def command_result(
 
         lines = _naming_project(result.lines, arguments["project"])
         try:
-            text = json.dumps(plain_json(result.data), ensure_ascii=False) if as_json else "\n".join(lines)
-            click.echo(storable(text))
+            text = json.dumps(plain_json(result.data), ensure_ascii=False) if as_json else storable("\n".join(lines))
+            click.echo(text)
         except OSError as error:
             if error.errno == errno.EPIPE:  # click ends quietly
                 raise

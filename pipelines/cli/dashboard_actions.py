@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import cache, cached_property, lru_cache
+from pathlib import Path
 
 import torch
 
@@ -47,13 +48,14 @@ def dashboard_actions(project: Project) -> Actions:
 
 
 @cache
-def shipped_studies() -> list[Study]:
-    """The studies that come with recover, with their results where these come with it too."""
+def shipped_studies(folder: Path | None = None) -> list[Study]:
+    """The studies that come with recover, with the results that come with it too, or those of the folder."""
     from studies.declaration import read_declaration, shipped
+    from studies.entries import SHIPPED_RESULTS
     from studies.results_page import finished_studies
 
     rows: dict[str, list[Study]] = {name: [] for name in shipped()}
-    for study, results in finished_studies():
+    for study, results in finished_studies(folder or SHIPPED_RESULTS):
         declaration = study.as_json()
         row = Study(name=study.name, size=study.size_name, hash=study.hash, declaration=declaration, results=results)
         rows[study.name].append(row)

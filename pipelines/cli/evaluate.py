@@ -78,10 +78,11 @@ def compare(project: Path | None, first: str, second: str, drift: bool, **how: A
     from pipelines.evaluation.printed_tables import drift_table
     from pipelines.project.project import Project
     from pipelines.settings.resolve import engine_of
+    from recovery.models.students import config_of
 
     opened = Project.open(project)
     for ref in (first, second):
-        opened.path_of(ref)  # both exist, or no project is created
+        config_of(opened.path_of(ref))  # both exist, or no project is created and nothing measured
     pair = [(ref, opened.resolve(ref)) for ref in (first, second)]  # both, before either is measured
     how["engine"] = engine_of(opened.root, how["engine"])
     before, after = _measure(opened, pair, **how)

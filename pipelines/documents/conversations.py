@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from db.column_types import storable
+from evals.jsonl import whole_characters
 from pipelines.documents.file_formats import (
     READERS,
     ROWS,
@@ -159,7 +159,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
             conversation, has_turns = None, True
         if path.suffix.lower() in TABLES:  # where other fields are texts
             has_turns = _is_pair(row)
-        conversations += [_storable(conversation)] if conversation else []
+        conversations += [whole_characters(conversation)] if conversation else []
         left_out += conversation is None
         has_objects |= isinstance(row, dict)
         are_texts |= _has_text(row)
@@ -210,12 +210,6 @@ def _has_turns(row: Any) -> bool:
 
 def _is_pair(row: Any) -> bool:
     return isinstance(row, dict) and bool(row.keys() & set(QUESTIONS) and row.keys() & set(ANSWERS))
-
-
-def _storable(conversation: dict[str, Any]) -> dict[str, Any]:
-    """Half a character, as of a text that was cut inside an emoji, becomes �: no file can hold it."""
-    readable: dict[str, Any] = json.loads(storable(json.dumps(conversation, ensure_ascii=False)))
-    return readable
 
 
 def warn_of_unread_tools(conversations: Iterable[Mapping[str, Any]], chat: Chat) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from filelock import FileLock
 from sqlalchemy import Engine
 
 from db import name_of_base
@@ -40,6 +41,7 @@ from recovery.lab import BASE as LAB_BASE
 from recovery.models.gguf_dequantisation import names_gguf
 
 NAME_FILE = "name"
+CREATION_LOCK = "name.lock"
 NO_PROJECT = "There is no project here yet. Run `recover demo`, or `recover midtrain --docs DIR`."
 REFERENCE = re.compile(
     r"(?P<name>base|current)|run:(?P<run>\d{1,9})|cycle:(?P<cycle>\d{1,9})(/(?P<stage>midtrained|recovered))?"
@@ -222,14 +224,28 @@ class Project:
     @cached_property
     def id(self) -> int:
         """The project's id in the record; the first use creates the project there."""
+        if self.name_file.is_file():
+            return self._recorded_id()
         self.home.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.home / CREATION_LOCK) as lock:
+            try:
+                recorded = self._recorded_id()
+                if not self.name_file.is_file():
+                    write_atomic(self.name_file, [self.name, "\n"])
+                return recorded
+            finally:
+                Path(lock.lock_file).unlink(missing_ok=True)  # nobody takes it again once the name is stored
+
+    def _recorded_id(self) -> int:
+        """The project's id in the record; stores the project and its base where they are not there yet."""
         if self.name_file.is_file():  # another command may have created the project in the meantime
             self.name = self.name_file.read_text(encoding="utf-8").strip()
-        row = self.row  # what is there is only read: the folder may be read-only, the record busy
+        row = self.row
+        if row and (base := locate_base(row.base, self.root)) != self.base:
+            raise RecoverError(f"Another command has just created this project from {describe_base(base)}. Try again.")
+        # what is there is only read: the folder may be read-only, the record busy
         is_stored = row is not None and (row.root == str(self.root) or not os.access(self.home, os.W_OK))
         project_id = row.id if row and is_stored else self.tracker.project(self.name, self.root, self.base)
-        if not self.name_file.is_file():
-            write_atomic(self.name_file, [self.name, "\n"])
         if self.reader.base(project_id) is None:
             weights = weights_hash(Path(self.base)) if Path(self.base).is_dir() else None
             self.tracker.checkpoint(project_id, "base", self.base, hash=weights)
@@ -361,6 +377,9 @@ class Project:
             return self.clean
         kind: CheckpointKind = "adapter" if (Path(path) / ADAPTER_CONFIG).is_file() else "full"
         if store:
+            from recovery.models.students import config_of  # imports torch, which takes a second
+
+            config_of(path)  # no project is created for a model that does not exist
             return self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path, kind))
         return Checkpoint(project_id=self.id, role="external", path=path, kind=kind)
 

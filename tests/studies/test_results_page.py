@@ -62,3 +62,15 @@ def test_the_dashboard_lists_every_study_that_ships() -> None:
     rows = shipped_studies()
     assert [row.name for row in rows] == shipped()
     assert all(row.declaration["title"] and row.claims for row in rows)
+
+
+def test_the_dashboard_lists_each_finished_size_of_a_study(tmp_path: Path) -> None:
+    full = load_study("personalisation", "full")
+    for study in (STUDY, full):
+        files = ArmFiles(study, tmp_path / study.folder_name)
+        for entry in planted_entries(study, dict.fromkeys(study.arms, 0.5)):
+            files.add(entry)
+    rows = shipped_studies(tmp_path)
+    of_study = [(row.size, row.hash, bool(row.results)) for row in rows if row.name == "personalisation"]
+    assert sorted(of_study) == [("full", full.hash, True), ("quick", STUDY.hash, True)]
+    assert {row.name for row in rows} == set(shipped())

@@ -1,4 +1,5 @@
 import json
+import math
 import shlex
 import signal
 import subprocess
@@ -53,6 +54,14 @@ def test_a_result_is_printed_as_lines_or_as_json() -> None:
     for flags, output in (([], "The answer is 42\n"), (["--json"], '{"answer": 42}\n')):
         outcome = outcome_of(result, *flags)
         assert (outcome.stdout, outcome.stderr, outcome.exit_code) == (output, "", 3)
+
+
+def test_json_is_standard_and_any_text_is_printed() -> None:
+    result = CommandResult({"low": math.nan, "name": "lone \ud83d", "of\udcff": 1}, ["a file na\udcffmed by bytes"])
+    assert outcome_of(result, "--json").stdout == '{"low": null, "name": "lone �", "of�": 1}\n'
+    assert outcome_of(result).stdout == "a file na�med by bytes\n"
+    refused = outcome_of(RecoverError("There is no na\udcffmed."), "--json")
+    assert json.loads(refused.stdout) == {"error": "There is no na?med."}
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,16 @@ def test_an_empty_value_is_wrong_usage(option: str) -> None:
     assert (refused.exit_code, "It is empty" in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("command", [("export", "base"), ("report", "1"), ("check", "org/name")])
+def test_an_empty_destination_is_wrong_usage(command: tuple[str, ...]) -> None:
+    refused = recover(*command, "--to", "")
+    assert (refused.exit_code, "It is empty" in refused.stderr) == (2, True)
+
+
+def test_a_number_that_no_run_can_have_is_wrong_usage() -> None:
+    assert recover("resume", 10**20).exit_code == 2
+
+
 def test_the_repair_that_a_check_names_has_what_the_check_was_given() -> None:
     given = shlex.split("--docs 'my notes' --questions q.jsonl --engine transformers --set gate.block=0 --set seed=1")
     assert list(guards(asked("check", *given))) == given

@@ -72,6 +72,16 @@ def test_broken_files_of_every_format_are_never_fatal(folder: Path, tmp_path: Pa
     assert all(reason for _, reason in corpus.skipped)
 
 
+def test_parquet_that_lost_a_page_says_so(tmp_path: Path) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    file = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table({"text": [f"Row {n} of many." for n in range(1000)]}), file)
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + bytes(len(content) // 2) + content[4 + len(content) // 2 :])
+    with pytest.raises(Unreadable, match="not Parquet, or a part of it is missing"):
+        list(documents_in(file))
+
+
 def test_a_document_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path) -> None:
     import zipfile
 

@@ -2,6 +2,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -40,6 +42,51 @@ def test_a_project_is_read_while_another_process_writes_to_its_record(tmp_path: 
         assert Project.open(tmp_path).current.reference == "base"
         assert time.monotonic() - started_at < 10, "it waited for the other"
         writer.execute("ROLLBACK")
+
+
+CREATE = """
+import sys
+from pathlib import Path
+from pipelines.project.project import Project
+project = Project.open(Path(sys.argv[1]))
+print("open", flush=True)
+input()
+print(project.id)
+"""
+
+
+def test_two_first_commands_at_a_time_create_one_project(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CREATE, tmp_path]
+    commands = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in commands:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+    for process in commands:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    ids = {int(process.communicate()[0]) for process in commands}
+    project = Project.open(tmp_path)
+    assert ({row.id for row in project.reader.projects()}, ids) == ({project.id}, {project.id})
+    assert not (tmp_path / ".recover" / "name.lock").exists()
+
+
+def test_a_first_command_with_another_base_is_refused_where_one_was_created_meanwhile(tmp_path: Path) -> None:
+    second = Project.open(tmp_path, "org/another")
+    assert Project.open(tmp_path).clean.path == str(BASE)
+    with pytest.raises(RecoverError, match=f"just created this project from {BASE}"):
+        _ = second.id
+
+
+@pytest.mark.parametrize("command", [("eval",), ("compare", "base")])
+def test_a_model_that_does_not_exist_creates_no_project_and_measures_nothing(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    first, *rest = command
+    refused = recover(first, "--project", tmp_path, *rest, "org/absent")
+    assert (refused.exit_code, "No model could be loaded from 'org/absent'" in refused.stderr) == (1, True)
+    assert "Measuring" not in refused.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_built_in_base_is_located_where_the_tool_is_installed_now(tmp_path: Path) -> None:
