@@ -47,8 +47,10 @@ def evaluate(project: Path | None, ref: str, base: str | None, **how: Any) -> Co
     """
     from pipelines.project.project import Project
     from pipelines.settings.resolve import engine_of
+    from recovery.models.students import config_of
 
     opened = Project.open(project, base)
+    config_of(opened.path_of(ref))  # it exists, or no project is created
     how["engine"] = engine_of(opened.root, how["engine"])
     (results,) = _measure(opened, [(ref, opened.resolve(ref))], **how)
     data = {"checkpoint": ref, "evaluations": [result.to_json() for result in results]}

@@ -243,7 +243,7 @@ class Project:
         row = self.row
         if row and (base := locate_base(row.base, self.root)) != self.base:
             raise RecoverError(f"Another command has just created this project from {describe_base(base)}. Try again.")
-        # what is there is only read: the folder may be read-only, the record busy
+        # What is there is only read: the folder may be read-only, the record busy.
         is_stored = row is not None and (row.root == str(self.root) or not os.access(self.home, os.W_OK))
         project_id = row.id if row and is_stored else self.tracker.project(self.name, self.root, self.base)
         if self.reader.base(project_id) is None:
@@ -377,9 +377,6 @@ class Project:
             return self.clean
         kind: CheckpointKind = "adapter" if (Path(path) / ADAPTER_CONFIG).is_file() else "full"
         if store:
-            from recovery.models.students import config_of  # imports torch, which takes a second
-
-            config_of(path)  # no project is created for a model that does not exist
             return self.reader.checkpoint(self.tracker.checkpoint(self.id, "external", path, kind))
         return Checkpoint(project_id=self.id, role="external", path=path, kind=kind)
 

@@ -1,4 +1,3 @@
-import json
 import shutil
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def test_the_card_says_how_the_model_was_distilled(project: Project) -> None:
 
 def test_the_card_of_a_model_from_outside_says_what_it_is(project: Project, tmp_path: Path) -> None:
     (tmp_path / "my-tune").mkdir()
-    (tmp_path / "my-tune" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(BASE)}))
+    (tmp_path / "my-tune" / "adapter_config.json").write_text("{}")
     outside = project.resolve(str(tmp_path / "my-tune"))
     assert outside.kind == "adapter"
     assert "merging both rounded the weights" in model_card(project, outside, "full").text
