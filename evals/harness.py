@@ -39,6 +39,7 @@ from evals.splits import Split, select_items
 from evals.subject import Subject, with_cost_meter
 from recovery.engines import Sampling
 from recovery.errors import RecoverError, hub_problem
+from recovery.models.families import unscaled_positions
 
 KEY_LENGTH = 12  # characters of a document's hash
 MAX_NEW_TOKENS = 256  # lm-eval's default for tasks without a limit
@@ -257,6 +258,8 @@ class HarnessModel(TemplateLM):
         engine = getattr(engine, "engine", engine)  # it may be metered
         student = getattr(engine, "student", None)  # vLLM's engines have none, but a limit of their own
         max_positions = resolve_max_length(student and student.causal.config, default=UNLIMITED)
+        if student:
+            max_positions = min(max_positions, unscaled_positions(student.causal.config.get_text_config()) or UNLIMITED)
         longest = getattr(engine, "longest", UNLIMITED)
         return min(int(self.tokenizer.model_max_length), max_positions, longest - 1)
 

@@ -28,7 +28,8 @@ from recovery.divergences import identity_of_stops, is_in, merge_stops
 from recovery.errors import RecoverError
 from recovery.models import adapters
 from recovery.models.chat_template import added_tokens, check_same_tokenizer, check_tokens
-from recovery.models.students import Student, checkpoint_metadata, disable_dropout, load_student
+from recovery.models.families import disable_dropout
+from recovery.models.students import Student, checkpoint_metadata, load_student
 from recovery.samples import Batch, Sample, common_start
 
 SHARED_CONTEXT = 64  # tokens; a shorter one is read in every row
@@ -212,10 +213,10 @@ class AdapterTeacher(AsLargeAsStudent):
         self._student = student
         self._name = f"teacher_{len(student.model.peft_config)}"
         adapters.check_weights(reference)
-        if adapters.saved_biases(reference) or adapters.trains_biases(student.model):
+        if not adapters.can_load_beside(student.model, reference):
             raise RecoverError(
-                f"The teacher's adapter {reference} or the student's trains biases of the base, so they cannot share "
-                "it. Load the teacher from its checkpoint."
+                f"The teacher's adapter {reference} is of another kind than the student's, or one of them trains "
+                "biases or tokens of the base, so they cannot share it. Load the teacher from its checkpoint."
             )
         with adapters.preserve_adapter_state(student.model), adapters.loading(reference, base):
             adapters.load_beside(student.model, reference, self._name, trainable=False)

@@ -19,6 +19,7 @@ from recovery.chunked_loss import chunked_loss
 from recovery.distributed import all_reduce_sum, load_optimizer, own_rows, processes, whole
 from recovery.errors import RecoverError
 from recovery.hardware import MemoryReturn, give_back_freed_memory
+from recovery.models.families import set_training
 from recovery.models.students import Student
 from recovery.objectives import Objective, loss_of_chunk
 from recovery.samples import Batch, Sample, micro_batches
@@ -171,7 +172,7 @@ def _compute_gradient(learning: Learning, samples: list[Sample], metrics: StepMe
         raise RecoverError("No token of this step is a target, so there is nothing to train on. Add data with targets.")
     student, signal, plan, stops = learning.student, learning.signal, learning.plan, learning.student.stops
     student.model.zero_grad(set_to_none=True)  # of a step that was broken off
-    student.model.train()
+    set_training(student.model)
     trained = [s for s in samples if s.target_count]
     for rows in micro_batches(trained, plan.tokens_at_once, signal.domains):
         ours = own_rows(rows)

@@ -31,7 +31,7 @@ from pipelines.training.context_lift import check_lift
 from pipelines.training.recipe_inputs import RecipeFiles, check_contamination, chosen_recipe, without_contaminated
 from recovery.engines.served_model import Probe
 from recovery.errors import RecoverError
-from recovery.models.adapters import Adapter, base_of, preserve_adapter_state, same_model, saved_biases, trains_biases
+from recovery.models.adapters import Adapter, base_of, can_load_beside, preserve_adapter_state, same_model
 from recovery.models.chat_template import Chat, added_tokens
 from recovery.models.students import Student, load_chat, load_student
 from recovery.recipes import Recipe, signal_of
@@ -169,7 +169,7 @@ def _load(student: Student, path: str, bf16: bool) -> FrozenTeacher | AdapterOff
     if can_switch_to(student, path):
         return AdapterOffTeacher(student, path)
     shares_base = below and base and same_model(below, base)
-    if shares_base and not trains_biases(student.model) and not saved_biases(path):
+    if shares_base and can_load_beside(student.model, path):
         return AdapterTeacher(student, path)
     teacher = FrozenTeacher(path, dtype=frozen_dtype(path, bf16), device=device())
     teacher.bind_student(student)

@@ -37,7 +37,8 @@ from pipelines.watch.readings import (
 from recovery.errors import RecoverError, first_line
 from recovery.models.adapters import changed_base, changes_head, same_model
 from recovery.models.chat_template import Chat, same_chat_template
-from recovery.models.students import head_matches, load_chat
+from recovery.models.families import head_matches
+from recovery.models.students import load_chat
 
 PREFIX = "forgetting/"
 MIN_LOSS = 0.01  # that is worth a sentence once it is certain

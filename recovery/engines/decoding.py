@@ -111,19 +111,20 @@ class FixedLayer(DynamicLayer):
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Attend with one new token in float32; leave every other case to transformers.
+    """Attend with one new token in float32, and a mask that is the same for all heads; leave every other case to
+    transformers.
 
     With a mask, transformers first copies keys and values for every query head that shares them. Here the query heads
     that share a key head are the rows of one small matrix product."""
     rows, heads, count, width = query.shape
-    if count > 1 or query.dtype != torch.float32 or options.get("position_bias") is not None:
+    is_plain = attention_mask is None or (attention_mask.dtype == torch.bool and attention_mask.shape[1] == 1)
+    if count > 1 or query.dtype != torch.float32 or options.get("position_bias") is not None or not is_plain:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     key_heads = key.shape[1]
     scale = options.get("scaling") or width**-0.5
     scores = (query.reshape(rows, key_heads, heads // key_heads, width) * scale) @ key.transpose(-1, -2)
     if attention_mask is not None:
-        allowed = attention_mask if attention_mask.dtype == torch.bool else attention_mask >= 0
-        scores = scores.masked_fill(~allowed, -torch.inf)
+        scores = scores.masked_fill(~attention_mask, -torch.inf)
     mixed = torch.softmax(scores, dim=-1) @ value
     return mixed.reshape(rows, 1, heads, value.shape[-1]), None
 

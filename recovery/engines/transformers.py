@@ -29,6 +29,7 @@ from recovery.engines.decoding import (
     uses_grouped_attention,
 )
 from recovery.errors import RecoverError
+from recovery.models.families import unscaled_positions
 from recovery.models.students import Student, has_full_attention_only, repeated_cache
 from recovery.progress import Update, track
 from recovery.samples import Batch, Sample, common_start, micro_batches
@@ -104,7 +105,7 @@ class TransformersEngine:
     def batches(self, prompts: Sequence[list[int]], max_new_tokens: int) -> list[list[int]]:
         """Return indices of prompts of similar length, as many per batch as there is memory for, and at least one.
 
-        Prompts whose replies the last learned position may end are batched with others of their length alone."""
+        Prompts whose replies the last position may end are batched with others of their length alone."""
         budget, positions = _memory_budget(self.student.device), self._check_lengths(prompts)
         # The cache of one token is measured: model families differ too much to compute it from their configs.
         bytes_each = bytes_per_token(self._prefill_batch([[self.student.chat.pad_id]])[1])
@@ -119,8 +120,8 @@ class TransformersEngine:
         return batches
 
     def _check_lengths(self, texts: Sequence[list[int]], beyond: int = 0) -> int | None:
-        """The positions that the model learned. Raise RecoverError if one of the texts is longer."""
-        positions = learned_positions(self.student.causal)
+        """The positions that the model reads. Raise RecoverError if one of the texts is longer."""
+        positions = readable_positions(self.student.causal)
         if positions is not None and (longest := max(map(len, texts), default=0)) > positions + beyond:
             raise RecoverError(
                 f"A text of {longest:,} tokens is longer than the {positions:,} that {self.student.path} can read. "
@@ -131,7 +132,7 @@ class TransformersEngine:
     def _generate_batch(
         self, prompts: list[list[int]], sampling: Sampling, uniforms: Tensor, update: Update
     ) -> list[Generation]:
-        if positions := learned_positions(self.student.causal):  # the last token is not read again
+        if positions := readable_positions(self.student.causal):  # the last token is not read again
             room = positions + 1 - max(map(len, prompts))
             sampling = replace(sampling, max_new_tokens=min(sampling.max_new_tokens, room))
         device, shape = self.student.device, (len(prompts), sampling.max_new_tokens)
@@ -207,11 +208,13 @@ class TransformersEngine:
         return forward(self.student.model, tokens, mask, (mask.cumsum(-1) - 1).clamp(min=0), None)
 
 
-def learned_positions(causal: Any) -> int | None:
-    """How many positions a model reads at most, if it learned an embedding of each, as GPT-2 did."""
+def readable_positions(causal: Any) -> int | None:
+    """How many positions a model reads at most, if it learned an embedding of each, as GPT-2 did, or would rescale
+    them behind."""
+    config = causal.config.get_text_config()
     names = {name.rpartition(".")[-1] for name, module in causal.named_modules() if isinstance(module, Embedding)}
     has_learned = not names.isdisjoint(("wpe", "embed_positions", "position_embeddings"))
-    return int(causal.config.get_text_config().max_position_embeddings) if has_learned else None
+    return int(config.max_position_embeddings) if has_learned else unscaled_positions(config)
 
 
 def _mask(prompts: list[list[int]], device: torch.device) -> Tensor:
@@ -222,11 +225,11 @@ def _mask(prompts: list[list[int]], device: torch.device) -> Tensor:
 def _can_be_recorded(causal: Any) -> bool:
     """Return whether the model's control flow is independent of its values, and it accepts a boolean mask.
 
-    Mixtures of experts and dynamic position scaling branch on values; attention that adds its mask, or that builds one
-    from token positions (ALiBi), takes no boolean mask."""
+    Mixtures of experts and positions that may be rescaled branch on values; attention that adds its mask, or that
+    builds one from token positions (ALiBi), takes no boolean mask."""
     config = causal.config.get_text_config()
     experts = any(getattr(config, name, None) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
-    rescaled = any(kind in str(getattr(config, "rope_parameters", "")) for kind in ("dynamic", "longrope"))
+    rescaled = unscaled_positions(config) is not None
     return uses_grouped_attention(causal) and not (experts or rescaled or getattr(config, "alibi", False))
 
 

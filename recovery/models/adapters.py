@@ -257,6 +257,15 @@ def saved_biases(folder: str) -> bool:
     return bool(read_json(Path(folder) / "adapter_config.json").get("bias", "none") != "none")
 
 
+def can_load_beside(model: Any, folder: str) -> bool:
+    """Whether a saved adapter can share the base of the model's own: if both are of one kind, and neither changes
+    biases or tokens of the base itself."""
+    saved, present = read_json(Path(folder) / "adapter_config.json"), model.peft_config[LOADED]
+    has_biases = trains_biases(model) or saved_biases(folder)
+    has_tokens = getattr(present, "trainable_token_indices", None) or saved.get("trainable_token_indices")
+    return saved.get("peft_type") == present.peft_type.value and not has_biases and not has_tokens
+
+
 def saved_modules(folder: str) -> list[str]:
     """Modules of the base that a saved adapter has as a whole, beside its own weights."""
     return read_json(Path(folder) / "adapter_config.json").get("modules_to_save") or []

@@ -1,7 +1,4 @@
-"""Students (the models that are trained): loading and saving. Safetensors only, and no remote code is run.
-
-The checks and fixes at the end make models of different families trainable: dropout, output heads, generation configs.
-"""
+"""Students (the models that are trained): loading and saving. Safetensors only, and no remote code is run."""
 
 import json
 import os
@@ -24,16 +21,13 @@ from recovery.hardware import keep_freed_memory
 from recovery.models import adapters
 from recovery.models.adapters import Adapter, name_and_revision
 from recovery.models.chat_template import Chat
+from recovery.models.families import disable_dropout, fix_generation_config, head_matches, unscaled_positions
 from recovery.models.transformers_4 import add_fields_of_transformers_4
 from recovery.models.weight_files import INDEX, SINGLE, shards_of
 from recovery.samples import Batch, Sample
 
 FORMAT = 1
 PARTIAL = ".partial"  # of what is being written
-HEAD_CHECK_TOKENS = 8
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
-# The noise of routers in training, by its exact names: PhiMoE's router_jitter_noise is none, but a threshold.
-NOISE = ("jitter_noise", "input_jitter_noise", "moe_jitter_eps")
 
 
 @dataclass
@@ -115,8 +109,10 @@ def _states_behind_shared(decoder: Any, tokens: Tensor, shared: int) -> Tensor |
     from transformers.cache_utils import DynamicCache
 
     start = DynamicCache(config=decoder.config)
+    if not has_full_attention_only(start):
+        return None
     decoder(input_ids=tokens[:1, :shared], past_key_values=start, use_cache=True)
-    if start.get_seq_length() != shared or not has_full_attention_only(start):
+    if start.get_seq_length() != shared:
         return None
     cache = repeated_cache(start, len(tokens))
     return decoder(input_ids=tokens[:, shared:], past_key_values=cache, use_cache=True).last_hidden_state
@@ -358,7 +354,8 @@ def invalid_config(reference: str, error: BaseException) -> RecoverError:
 
 def window_of(reference: str) -> int | None:
     """How many tokens a model reads at most, if its config says so."""
-    return getattr(config_of(reference).get_text_config(), "max_position_embeddings", None)
+    config = config_of(reference).get_text_config()
+    return unscaled_positions(config) or getattr(config, "max_position_embeddings", None)
 
 
 def config_of(reference: str) -> Any:
@@ -435,64 +432,3 @@ def checkpoint_metadata(folder: str | Path) -> dict[str, Any]:
     """Return the checkpoint's recover.json, or an empty dict for a model that this tool did not write."""
     path = Path(folder) / "recover.json"
     return adapters.read_json(path) if path.is_file() else {}
-
-
-def disable_dropout(model: Any) -> None:
-    """Set every dropout and the noise of routers to zero: with them, a student would differ from itself as teacher,
-    and resumed runs from uninterrupted ones."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        for holder in (module, getattr(module, "config", None)):  # Falcon reads its config at every step
-            # The names differ by family: attn_dropout_p, resid_pdrop, …
-            for name, value in list(getattr(holder, "__dict__", {}).items()):
-                if isinstance(value, float) and ("dropout" in name or "pdrop" in name or name in NOISE):
-                    setattr(holder, name, 0.0)
-
-
-@torch.no_grad()
-def head_matches(causal: Any) -> bool:
-    """Whether `Head` reproduces the model's logits: losses are computed from hidden states by `Head`."""
-    tokens = torch.arange(HEAD_CHECK_TOKENS, device=next(causal.parameters()).device)[None]
-    states: list[Tensor] = []
-    try:
-        # States and logits must come from the same pass: in some families two passes differ.
-        hook = causal.get_decoder().register_forward_hook(lambda *call: states.append(call[-1].last_hidden_state))
-        theirs, head = causal(input_ids=tokens, use_cache=False).logits, Head.from_model(causal)
-        hook.remove()
-    except (AttributeError, TypeError):  # its decoder or its output embeddings are of another kind
-        return False
-    if not theirs.isfinite().all():  # broken weights or too narrow a dtype: not the head's fault
-        return True
-    if not states:
-        return False
-    ours = head.logits(states[-1])
-    eps = max(torch.finfo(part.dtype).eps for part in (states[-1], head.weight))  # Mamba's states are in float32
-    rounding = max(1e-4, 8 * eps) * float(theirs.abs().max())
-    return ours.shape == theirs.shape and torch.allclose(ours, theirs.to(ours.dtype), rtol=0.0, atol=rounding)
-
-
-def fix_generation_config(causal: Any) -> None:
-    """Make the generation config valid: transformers loads an invalid one but then refuses to save the model.
-
-    Several families ship one, most often with sampling parameters but without `do_sample`."""
-    from transformers import GenerationConfig
-
-    config = causal.generation_config
-    if config is None or (_is_valid(config) and config.temperature != 0):
-        return
-    if config.do_sample is False or config.temperature == 0:  # the likeliest token each time
-        config.update(do_sample=False, **dict.fromkeys(SAMPLING))
-    else:
-        config.do_sample = True
-    if not _is_valid(config):
-        ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-        causal.generation_config = GenerationConfig(**ids)
-
-
-def _is_valid(generation_config: Any) -> bool:
-    try:
-        generation_config.validate(strict=True)
-    except ValueError:
-        return False
-    return True

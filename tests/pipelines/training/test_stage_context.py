@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoHaConfig, LoraConfig, PeftConfig, get_peft_model
 
 from db.tables import Checkpoint
 from evals.results import Result
@@ -233,6 +234,26 @@ def test_adapters_on_one_base_need_no_second_copy_of_it(tmp_path: Path, base: st
     assert isinstance(teacher.by_domain[EARLIER_DOMAIN], AdapterTeacher)
     frozen = FrozenTeacher(promoted.path)
     torch.testing.assert_close(logprobs(teacher, EARLIER_DOMAIN), logprobs(frozen, EARLIER_DOMAIN))
+
+
+@pytest.mark.parametrize(
+    "config", [LoHaConfig(r=2, target_modules=["q_proj"]), LoraConfig(r=2, trainable_token_indices=[5, 6])]
+)
+def test_an_adapter_that_cannot_share_the_base_is_a_model_of_its_own(tmp_path: Path, config: PeftConfig) -> None:
+    base = str(save_tiny(tmp_path / "base", tied=False))
+    other = get_peft_model(load_student(base).model, config)
+    with torch.no_grad():
+        for parameter in filter(lambda p: p.requires_grad, other.parameters()):
+            parameter.add_(0.1)
+    other.peft_config["default"].base_model_name_or_path = base
+    other.save_pretrained(tmp_path / "other", save_embedding_layers=False)
+    student = load_student(base, adapter=Adapter(rank=2))
+    teacher = Teachers(checkpoint(str(tmp_path / "other"), "other")).load(student)
+    assert isinstance(teacher, FrozenTeacher)
+    with torch.no_grad():
+        tokens = torch.tensor([[3, 4, 5, 6, 7]])
+        torch.testing.assert_close(teacher.model.causal(tokens).logits, other(tokens).logits)
+    assert isinstance(Teachers(checkpoint(base, "base")).load(student), AdapterOffTeacher)
 
 
 def test_prefixes_are_shuffled_among_prompts_and_prompts_alone_keep_their_order(base: str, router: Teachers) -> None:

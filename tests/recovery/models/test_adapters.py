@@ -387,7 +387,7 @@ def test_an_adapter_that_trains_biases_is_not_switched_off(tmp_path: Path) -> No
     with pytest.raises(RecoverError, match="biases"):
         AdapterOffTeacher(biases, base)
     for student, teacher in ((plain, biases), (biases, plain)):
-        with pytest.raises(RecoverError, match="biases of the base"):
+        with pytest.raises(RecoverError, match="trains biases or tokens of the base"):
             AdapterTeacher(student, teacher.path)
 
 

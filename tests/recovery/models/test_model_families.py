@@ -1,4 +1,5 @@
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,11 +7,15 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from evals.harness import HarnessModel
+from evals.subject import Subject
 from recovery.engines import Sampling
 from recovery.engines.decoding import bytes_per_token
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
-from recovery.models.students import Student, load_student
+from recovery.models.families import set_training
+from recovery.models.students import Student, load_student, window_of
+from recovery.samples import Batch, Sample
 from tests.models import tiny_student, tiny_tokenizer
 
 SIZES = {
@@ -34,6 +39,16 @@ BLOOM = ("bloom", {"n_layer": 2, "n_head": 4})  # positions through the mask
 GEMMA2 = ("gemma2", {"sliding_window": 16, "final_logit_softcapping": 0.5})
 LFM2 = ("lfm2", {"layer_types": ["conv", "full_attention"]})  # caches states besides keys and values
 EXPERTS = ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16})
+DOGE = ("doge", {})  # a mask of its own for each head
+PHIMOE = ("phimoe", {"num_local_experts": 4, "head_dim": None})
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "rope_theta": 1e4}
+# These rescale positions behind the first 16.
+PHI3 = (
+    "phi3",
+    {"max_position_embeddings": 64, "original_max_position_embeddings": 16, "rope_parameters": LONGROPE},
+)
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+LLAMA = ("llama", {"max_position_embeddings": 16, "rope_parameters": DYNAMIC})
 
 
 def tiny(family: str, **options: Any) -> Any:
@@ -101,6 +116,7 @@ def test_attention_is_capped_where_the_family_caps_it(tmp_path: Path) -> None:
         ("starcoder2", {"residual_dropout": 0.5, "embedding_dropout": 0.5}),
         ("falcon", {"hidden_dropout": 0.5, "head_dim": None}),
         ("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.1, "head_dim": None}),
+        ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32, "num_hidden_layers": 8, "layerdrop": 0.5}),
     ],
 )
 def test_dropout_is_disabled_in_training(family: str, options: dict[str, Any], tmp_path: Path) -> None:
@@ -114,15 +130,27 @@ def test_dropout_is_disabled_in_training(family: str, options: dict[str, Any], t
 
 def test_what_is_no_noise_stays_as_it_is(tmp_path: Path) -> None:
     """PhiMoE's router_jitter_noise is a threshold that decides the weights of its experts."""
-    model = tiny("phimoe", num_local_experts=4, head_dim=None)
+    family, options = PHIMOE
+    model = tiny(family, **options)
     tokens = torch.randint(3, 64, (2, 5))
     with torch.no_grad():
         before = model(tokens).logits
-        Student(model, tiny_student(tmp_path).chat, "phimoe")
+        Student(model, tiny_student(tmp_path).chat, family)
         assert torch.equal(model(tokens).logits, before)
 
 
-@pytest.mark.parametrize(("family", "options"), [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, EXPERTS])
+@pytest.mark.parametrize(("family", "options"), [PHIMOE, EXPERTS])
+def test_the_experts_of_a_training_are_those_of_its_rollouts(family: str, options: dict[str, Any]) -> None:
+    model = tiny(family, **options)
+    tokens = torch.randint(3, 64, (4, 12))
+    with torch.no_grad():
+        before = model(tokens).logits
+        set_training(model)
+        assert torch.equal(model(tokens).logits, before)
+    assert model.training
+
+
+@pytest.mark.parametrize(("family", "options"), [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, EXPERTS, DOGE])
 def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: dict[str, Any], tmp_path: Path) -> None:
     model, chat = tiny(family, **options), tiny_student(tmp_path).chat
     engine = TransformersEngine(Student(model, chat, family))
@@ -134,6 +162,18 @@ def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: di
         alone = log_p.gather(-1, tokens[0, 1:, None]).squeeze(-1)
         torch.testing.assert_close(torch.tensor(g.logprobs), alone[len(prompt) - 1 :], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(torch.tensor(engine.logprobs([tokens[0].tolist()])[0]), alone, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [QWEN3, GEMMA2, LFM2, DOGE, ("mamba", {}), ("falcon_mamba", {}), ("minimax", {"num_local_experts": 2})],
+)
+def test_a_shared_context_changes_no_states(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    student = Student(tiny(family, **options), tiny_student(tmp_path).chat, family)
+    rows = [Sample.behind([*range(3, 3 + n)], [30, 31 + n, 32]) for n in (9, 10, 12)]
+    batch = Batch.collate(rows, 0)
+    with torch.no_grad():
+        torch.testing.assert_close(student.hidden(replace(batch, shared=8)), student.hidden(batch))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -165,8 +205,9 @@ def test_the_cache_size_is_measured_from_one_token(family: str, options: dict[st
     assert bytes_per_token(of_one_token) * 3 * 10 == sum(s.nbytes for s in states if s is not None) > 0
 
 
-def test_texts_and_replies_end_with_the_learned_positions(tmp_path: Path) -> None:
-    model = tiny("gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=16, eos_token_id=None)
+@pytest.mark.parametrize(("family", "options"), [(GPT2[0], GPT2[1] | {"n_positions": 16}), PHI3, LLAMA])
+def test_texts_and_replies_end_with_the_learned_positions(family: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny(family, **options, eos_token_id=None)
     model.save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
     engine = TransformersEngine(load_student(str(tmp_path), frozen=True))
@@ -186,3 +227,5 @@ def test_texts_and_replies_end_with_the_learned_positions(tmp_path: Path) -> Non
     )
     with pytest.raises(RecoverError, match="18 tokens is longer than the 16"):
         engine.continuation_logprobs([[5] * 12], [[5] * 6])
+    assert window_of(str(tmp_path)) == 16
+    assert HarnessModel(Subject(engine, engine.student.chat))._window() == 16
