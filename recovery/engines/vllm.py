@@ -23,7 +23,6 @@ from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError, first_line
 from recovery.hardware import has_bfloat16
 from recovery.models import adapters
-from recovery.models.families import unscaled_positions
 from recovery.models.students import Student
 from recovery.progress import track
 
@@ -66,9 +65,7 @@ class VllmEngine:
             "skip_tokenizer_init": True,
             "generation_config": "vllm",
             "enable_prefix_caching": False,
-            # By default as much as the model and the cache allow. With more than what a model reads without rescaling
-            # its positions, vLLM rescales those of all texts.
-            "max_model_len": unscaled_positions(student.causal.config.get_text_config()) or -1,
+            "max_model_len": -1,  # as much as the model and the cache allow
             "use_tqdm_on_load": False,
         }
         if student.has_adapter:
