@@ -151,6 +151,13 @@ def grouped_attention(causal: Any) -> Iterator[None]:
         config._attn_implementation = before
 
 
+def cannot_generate(model: Any) -> RecoverError:
+    return RecoverError(
+        f"The engine transformers cannot generate with models of the family {model.config.model_type} here. Choose "
+        "--engine vllm, or another model."
+    )
+
+
 def forward(model: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> tuple[Tensor, Any]:
     """Return the logits after the last token, and the cache."""
     output = model(
@@ -162,10 +169,7 @@ def forward(model: Any, tokens: Tensor, mask: Tensor, positions: Tensor, cache: 
         logits_to_keep=1,
     )
     if getattr(output, "past_key_values", None) is None:  # of Mamba and RWKV the cache has another name
-        raise RecoverError(
-            f"The engine transformers cannot generate with models of the family {model.config.model_type} here. Choose "
-            "--engine vllm, or another model."
-        )
+        raise cannot_generate(model)
     return output.logits[:, -1], output.past_key_values
 
 

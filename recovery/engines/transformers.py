@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from recovery.engines.decoding import (
     GrowingDecoder,
     JoinedCache,
     bytes_per_token,
+    cannot_generate,
     forward,
     grouped_attention,
     uses_grouped_attention,
@@ -38,6 +40,9 @@ ALL = slice(None)
 LOOP_CHECK_STEPS = 16
 MAX_CACHED_TOKENS = 4096  # keys and values of contexts and continuations at once: rows × longest row
 MAX_PASS_TOKENS = 16384  # rows × longest row of one pass over existing text
+# Of the log-probs of a reply and of the same text read alone, on average over the vocabulary.
+MAX_GAP, MAX_GAP_IN_16_BITS = 0.05, 0.5
+agreeing: WeakSet[Any] = WeakSet()  # models that are known to have no larger one
 
 
 class TransformersEngine:
@@ -63,6 +68,7 @@ class TransformersEngine:
         generator = torch.Generator(device=self.student.device).manual_seed(sampling.seed)
         results: dict[int, Generation] = {}
         self.student.model.eval()
+        self._check_agreement()
         done, update = 0, track("replies", len(prompts))
         for batch in batches:
             shape = (len(batch), sampling.max_new_tokens)
@@ -94,11 +100,11 @@ class TransformersEngine:
     def continuation_logprobs(
         self, contexts: Sequence[list[int]], continuations: Sequence[list[int]]
     ) -> list[list[float]]:
-        if not contexts or not has_full_attention_only(DynamicCache(config=self.student.causal.config)):
+        self.student.model.eval()
+        if not contexts or not _keeps_all_states(self.student):
             return logprobs_of_rows(self.logprobs, contexts, continuations)
         texts = [[*context, *more] for context, more in zip(contexts, continuations, strict=True)]
         self._check_lengths(texts, beyond=1)
-        self.student.model.eval()
         return logprobs_of_shared(self.student, contexts, continuations)
 
     @torch.inference_mode()
@@ -128,6 +134,27 @@ class TransformersEngine:
                 "Leave it out, or choose a model with a longer context."
             )
         return positions
+
+    def _check_agreement(self) -> None:
+        """Raise RecoverError if a family's cache minds padding, or that rows leave the batch."""
+        causal, device = self.student.causal, self.student.device
+        if causal in agreeing:
+            return
+        rows = [[3, 4], [5], [5, 6, 7, 8]]  # any tokens
+        try:
+            decoder = GrowingDecoder(self.student.model, self._prefill(rows)[1], _mask(rows, device))
+            decoder.step(torch.tensor([5, 6, 9], device=device))
+            decoder = decoder.select_rows(torch.tensor([2, 1], device=device))
+            replies = decoder.step(torch.tensor([10, 7], device=device))
+            alone = torch.cat([self._prefill_batch([text])[0] for text in ([5, 6, 7, 8, 9, 10], [5, 6, 7])])
+        except (torch.OutOfMemoryError, RecoverError):
+            raise
+        except Exception as error:  # of any kind: families have caches of their own
+            raise cannot_generate(causal) from error
+        gap = (torch.log_softmax(replies.float(), -1) - torch.log_softmax(alone.float(), -1)).abs().mean()
+        if gap > (MAX_GAP if alone.element_size() > 2 else MAX_GAP_IN_16_BITS):
+            raise cannot_generate(causal)
+        agreeing.add(causal)
 
     def _generate_batch(
         self, prompts: list[list[int]], sampling: Sampling, uniforms: Tensor, update: Update
@@ -215,6 +242,15 @@ def readable_positions(causal: Any) -> int | None:
     names = {name.rpartition(".")[-1] for name, module in causal.named_modules() if isinstance(module, Embedding)}
     has_learned = not names.isdisjoint(("wpe", "embed_positions", "position_embeddings"))
     return int(config.max_position_embeddings) if has_learned else unscaled_positions(config)
+
+
+@torch.inference_mode()
+def _keeps_all_states(student: Student) -> bool:
+    """Whether the layers keep keys and values of every token, in the cache that they are given: RWKV's keep none."""
+    cache = DynamicCache()
+    if has_full_attention_only(DynamicCache(config=student.causal.config)):
+        _read(student, [[0]], cache)
+    return cache.get_seq_length() == 1
 
 
 def _mask(prompts: list[list[int]], device: torch.device) -> Tensor:

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from evals.harness import HarnessModel
 from evals.subject import Subject
-from recovery.engines import Sampling
+from recovery.engines import Sampling, transformers
 from recovery.engines.decoding import bytes_per_token
 from recovery.engines.transformers import TransformersEngine
 from recovery.errors import RecoverError
@@ -39,6 +39,7 @@ BLOOM = ("bloom", {"n_layer": 2, "n_head": 4})  # positions through the mask
 GEMMA2 = ("gemma2", {"sliding_window": 16, "final_logit_softcapping": 0.5})
 LFM2 = ("lfm2", {"layer_types": ["conv", "full_attention"]})  # caches states besides keys and values
 EXPERTS = ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16})
+GPT1 = ("openai-gpt", {"n_embd": 32, "n_layer": 2, "n_head": 4})  # has no cache, as RWKV
 DOGE = ("doge", {})  # a mask of its own for each head
 PHIMOE = ("phimoe", {"num_local_experts": 4, "head_dim": None})
 LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "rope_theta": 1e4}
@@ -164,6 +165,25 @@ def test_rollout_logprobs_equal_those_of_a_forward_pass(family: str, options: di
         torch.testing.assert_close(torch.tensor(engine.logprobs([tokens[0].tolist()])[0]), alone, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("family", "options"), [("minimax", {"num_local_experts": 2}), ("deepseek_v4", {}), GPT1])
+def test_a_family_is_refused_if_its_cache_cannot_generate_in_batches(
+    family: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    engine = TransformersEngine(Student(tiny(family, **options), tiny_student(tmp_path).chat, family))
+    with pytest.raises(RecoverError, match=f"cannot generate with models of the family {family} here"):
+        engine.generate([[5, 6, 7]], Sampling(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("family", "options"), [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, EXPERTS, DOGE, PHIMOE])
+def test_a_family_is_checked_once_in_any_precision(
+    family: str, options: dict[str, Any], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    student = Student(tiny(family, **options).to(dtype), tiny_student(tmp_path).chat, family)
+    TransformersEngine(student).generate([[5, 6, 7]], Sampling(2))
+    assert student.causal in transformers.agreeing
+
+
 @pytest.mark.parametrize(
     ("family", "options"),
     [QWEN3, GEMMA2, LFM2, DOGE, ("mamba", {}), ("falcon_mamba", {}), ("minimax", {"num_local_experts": 2})],
@@ -178,7 +198,8 @@ def test_a_shared_context_changes_no_states(family: str, options: dict[str, Any]
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("family", "options"), [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, ("mamba", {}), ("recurrent_gemma", {}), EXPERTS]
+    ("family", "options"),
+    [QWEN3, GPT2, BLOOM, GEMMA2, LFM2, ("mamba", {}), ("recurrent_gemma", {}), EXPERTS, ("rwkv", {}), GPT1],
 )
 def test_continuations_of_shared_contexts_score_as_texts_of_their_own(
     family: str, options: dict[str, Any], dtype: torch.dtype, tmp_path: Path
