@@ -142,10 +142,11 @@ class TransformersEngine:
             return
         rows = [[3, 4], [5], [5, 6, 7, 8]]  # any tokens
         try:
-            decoder = GrowingDecoder(self.student.model, self._prefill(rows)[1], _mask(rows, device))
-            decoder.step(torch.tensor([5, 6, 9], device=device))
-            decoder = decoder.select_rows(torch.tensor([2, 1], device=device))
-            replies = decoder.step(torch.tensor([10, 7], device=device))
+            with grouped_attention(causal):
+                decoder = GrowingDecoder(self.student.model, self._prefill(rows)[1], _mask(rows, device))
+                decoder.step(torch.tensor([5, 6, 9], device=device))
+                decoder = decoder.select_rows(torch.tensor([2, 1], device=device))
+                replies = decoder.step(torch.tensor([10, 7], device=device))
             alone = torch.cat([self._prefill_batch([text])[0] for text in ([5, 6, 7, 8, 9, 10], [5, 6, 7])])
         except (torch.OutOfMemoryError, RecoverError):
             raise
