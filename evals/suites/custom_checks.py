@@ -132,7 +132,8 @@ def _parse_check(location: str, check: dict[str, Any], prompt_text: str) -> tupl
         )
     [(kind, value)] = check.items()
     value_type, passes = CHECKS[kind]
-    if not isinstance(value, value_type) or (isinstance(value, bool) and value_type is not bool) or value == "":
+    is_blank = value == "" or (kind in ("starts_with", "ends_with") and not str(value).strip())
+    if not isinstance(value, value_type) or (isinstance(value, bool) and value_type is not bool) or is_blank:
         raise RecoverError(
             f'{location} has the value {value!r} for the check "{kind}". Write a {TYPE_NAMES[value_type]}.'
         )
@@ -184,8 +185,8 @@ CHECKS: dict[str, tuple[type, Callable[[Answer, Any], bool] | None]] = {
     "lacks": (str, lambda answer, value: _folded(value) not in _folded(answer.text)),
     "says": (str, None),  # takes the prompt, too
     "equals": (str, lambda answer, value: _composed(answer.text).strip() == _composed(value).strip()),
-    "starts_with": (str, lambda answer, value: _composed(answer.text).lstrip().startswith(_composed(value))),
-    "ends_with": (str, lambda answer, value: _composed(answer.text).rstrip().endswith(_composed(value))),
+    "starts_with": (str, lambda answer, value: _composed(answer.text).lstrip().startswith(_composed(value).lstrip())),
+    "ends_with": (str, lambda answer, value: _composed(answer.text).rstrip().endswith(_composed(value).rstrip())),
     "matches": (str, lambda answer, value: _pattern_matches(value, answer.text)),
     "min_words": (int, lambda answer, value: len(answer.text.split()) >= value),
     "max_words": (int, lambda answer, value: len(answer.text.split()) <= value),

@@ -33,6 +33,7 @@ BLOCKS = ("title", "header", "nav", "main", "aside", "footer", "summary", "addre
 POWER = re.compile(r"\s*[-−+]?\d+\s*")
 LISTS = ("data", "rows", "records", "items", "results", "documents", "articles")  # of an object that is a data set
 TABLES = (".csv", ".tsv")  # ends of names of files whose fields are texts
+BLANK = " ,;\t\r\n"  # of a table's line without text
 ROWS = (".json", ".jsonl", ".ndjson", ".parquet", *TABLES)  # of files of rows
 MAX_JSON_BYTES = 64 << 20  # of a .json file, which must be read as a whole
 BATCH_ROWS = 64
@@ -216,9 +217,10 @@ def csv_rows(file: Path) -> Iterator[Any]:
     csv.field_size_limit(MAX_LINE_BYTES)
     with file.open(encoding="utf-8-sig", newline="") as text:
         try:
-            header = text.readline(MAX_LINE_BYTES)
+            all_lines = iter(lambda: text.readline(MAX_LINE_BYTES), "")
+            header = next((line for line in all_lines if line.strip(BLANK)), "")  # spreadsheets may begin further down
             delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
-            lines = _Lines(chain([header], iter(lambda: text.readline(MAX_LINE_BYTES), "")))
+            lines = _Lines(chain([header], all_lines))
             rows = csv.DictReader(lines, delimiter=delimiter, strict=True)
             if rows.fieldnames:  # a header that cannot be read is an error
                 yield from _whole_rows(rows, lines)

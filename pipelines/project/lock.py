@@ -199,7 +199,11 @@ class _JobProgress:
 
 
 def job_files(home: Path) -> list[Path]:
-    return sorted((home / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    times = {}
+    for file in (home / "jobs").glob("*.json"):
+        with suppress(FileNotFoundError):  # its command has just ended
+            times[file] = file.stat().st_mtime_ns
+    return sorted(times, key=lambda file: times[file])
 
 
 @contextmanager
@@ -218,7 +222,7 @@ def interrupted_jobs(home: Path, running_job: str | None) -> list[JobKey]:
     jobs = []
     for file in job_files(home):
         if file.stem != running_job:
-            with readable_job(file):  # without `pipelines.job`, whose model libraries would slow `recover status`
+            with suppress(FileNotFoundError), readable_job(file):  # without `pipelines.job`, whose model libraries would slow `recover status`
                 values = json.loads(file.read_text(encoding="utf-8"))
                 jobs.append(JobKey(file.stem, str(values["command"]), values.get("current")))
     return jobs

@@ -287,6 +287,12 @@ def test_numbers_of_rows_are_no_text(tmp_path: Path) -> None:
         assert list(documents_in(tmp_path / "rows.csv")) == documents
 
 
+@pytest.mark.parametrize("before", ["\n", "\n \r\n", ",,\n"])
+def test_a_table_begins_with_its_first_line_that_is_not_blank(tmp_path: Path, before: str) -> None:
+    (tmp_path / "t.csv").write_text(before + "id;text\n1;Where Oslo lies, and how\n2;Who built it\n")
+    assert list(read_corpus(tmp_path / "t.csv").texts) == ["Where Oslo lies, and how", "Who built it"]
+
+
 def test_rows_of_a_table_that_a_comma_cuts_are_counted_and_left_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('text\nHello, world\n"Hello, you"\n')
     corpus = read_corpus(tmp_path / "t.csv")

@@ -14,6 +14,7 @@ from pipelines.job import Job
 from pipelines.project import lock
 from pipelines.project.lock import (
     command_lock,
+    interrupted_jobs,
     project_lock,
     published_progress,
     running_command,
@@ -56,6 +57,17 @@ def test_progress_that_cannot_be_stored_is_said_once(
     (line,) = [record.message for record in caplog.records]
     assert line.startswith(f"Cannot store the progress in {tmp_path} (")
     assert line.endswith("No space left on device); status and dashboard will not show it")
+
+
+def test_a_job_that_ends_while_the_jobs_are_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "one.json").write_text('{"command": "cycle", "current": 1}')
+    (tmp_path / "jobs" / "gone.json").symlink_to(tmp_path / "nowhere")
+    [job] = interrupted_jobs(tmp_path, None)
+    assert job.id == "one"
+    files = [tmp_path / "jobs" / name for name in ("gone.json", "one.json")]
+    monkeypatch.setattr(lock, "job_files", lambda home: files)
+    assert interrupted_jobs(tmp_path, None) == [job]
 
 
 def test_only_folders_that_were_created_for_the_lock_alone_are_removed(tmp_path: Path) -> None:
