@@ -150,7 +150,7 @@ def read_training_file(path: Path) -> list[dict[str, Any]]:
         if not any(map(has_content, row.values() if isinstance(row, dict) else [row])):
             left_out += 1  # an empty row says nothing of the format
             continue
-        if number == MAX_ROWS:
+        if number >= MAX_ROWS:
             log.warning(f"Read only the first {MAX_ROWS:,} rows of {path}")
             break
         try:

@@ -222,10 +222,8 @@ def interrupted_jobs(home: Path, running_job: str | None) -> list[JobKey]:
     jobs = []
     for file in job_files(home):
         if file.stem != running_job:
-            with (
-                suppress(FileNotFoundError),
-                readable_job(file),
-            ):  # without `pipelines.job`, whose model libraries would slow `recover status`
+            # Without `pipelines.job`, whose model libraries would slow `recover status`.
+            with suppress(FileNotFoundError), readable_job(file):
                 values = json.loads(file.read_text(encoding="utf-8"))
                 jobs.append(JobKey(file.stem, str(values["command"]), values.get("current")))
     return jobs

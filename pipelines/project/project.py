@@ -294,7 +294,8 @@ class Project:
         return weights_id(checkpoint.path, checkpoint.hash) if checkpoint.hash else self.model_id(checkpoint.path)
 
     def model_id(self, model: str) -> str:
-        """As `weights_id`, but the weights in a folder are read again only where a file was changed since."""
+        """As `weights_id`, with that of an adapter's base; but the weights in a folder are read again only where a file
+        was changed since."""
         if model == self.base:
             return self.base_weights_id
         if not (folder := Path(model)).is_dir():
@@ -302,7 +303,13 @@ class Project:
         files = [(file.name, file.stat()) for file in sorted(folder.glob("*.safetensors"))]
         # Not the time of the content, which a copy or an archive may bring along.
         inputs = [model, *([name, about.st_size, about.st_ctime_ns] for name, about in files)]
-        return weights_id(model, self.cache.get_or_write("weights", inputs, lambda: weights_hash(folder)))
+        id = weights_id(model, self.cache.get_or_write("weights", inputs, lambda: weights_hash(folder)))
+        if not (folder / "adapter_config.json").is_file():
+            return id
+        from recovery.models.adapters import base_of  # imports torch, which takes a second
+
+        below = base_of(model)
+        return f"{id}/{self.model_id(below)}" if below else id
 
     def latest_midtrained(self) -> Checkpoint | None:
         """The mid-trained checkpoint of the last cycle, to be distilled or to try again; None if that was promoted."""

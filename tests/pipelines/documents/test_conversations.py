@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.documents import file_formats
+from pipelines.documents import conversations, file_formats
 from pipelines.documents.conversations import (
     read_training_file,
     read_training_files,
@@ -297,3 +297,12 @@ def test_conversations_among_documents_are_told(tmp_path: Path, caplog: pytest.L
     (tmp_path / "table.csv").write_text("instruction,output\nQ?,A\n")
     read_corpus(tmp_path)
     assert f"Read as plain text {len(FORMATS) + 1} rows of conversations in" in caplog.text
+
+
+@pytest.mark.parametrize("empty", [9, 10, 11])
+def test_no_more_than_so_many_rows_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int) -> None:
+    monkeypatch.setattr(conversations, "MAX_ROWS", 10)
+    rows = [{"prompt": f"q{i}", "completion": f"a{i}"} for i in range(20)]
+    rows[empty] = {}
+    (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert len(read_training_file(tmp_path / "f.jsonl")) == 10 - (empty < 10)

@@ -13,6 +13,8 @@ from pipelines.project.locations import Base, resolve_base
 from pipelines.project.project import Project, weights_hash
 from recovery.errors import RecoverError
 from recovery.lab import BASE
+from recovery.models.adapters import Adapter
+from recovery.models.students import load_student, save_student
 from tests.pipelines.options import recover
 from tests.pipelines.project.checkpoints import promoted_cycle, record_cycle
 
@@ -282,3 +284,14 @@ def test_the_weights_of_a_model_from_outside_are_read_again_only_after_a_change(
     file.write_bytes(file.read_bytes()[:-1] + b"!")
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert project.weights_id(teacher) != before, "neither its size nor the time of its content differs"
+
+
+def test_an_adapter_from_outside_is_another_model_once_its_base_was_changed(tmp_path: Path) -> None:
+    below = shutil.copytree(BASE, tmp_path / "below")
+    save_student(load_student(str(below), adapter=Adapter(rank=2)), tmp_path / "adapter", {})
+    project = Project.open(tmp_path / "project")
+    adapter = project.resolve(str(tmp_path / "adapter"))
+    before = project.weights_id(adapter)
+    assert project.weights_id(adapter) == before
+    (below / "model.safetensors").write_bytes((below / "model.safetensors").read_bytes()[:-1] + b"!")
+    assert project.weights_id(adapter) != before
