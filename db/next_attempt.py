@@ -118,13 +118,13 @@ def _changes(verdict: Mapping[str, Any], attempt: Attempt) -> Iterator[Change | 
     lacks_knowledge = any(map(_is_short, [knowledge, *verdict.get("earlier", {}).values()]))
     lacks_behaviour = _is_short(behaviour) and not _is_left_open(behaviour) and not cannot_be_missed(behaviour)
     if not attempt.planned:  # nothing was distilled
+        distillation = Change("a distillation", "--set distill.steps=", None)
         if lacks_knowledge and attempt.has_moved:
             yield Change("no warm start", "--warm-start ", "off")
+            yield distillation if lacks_behaviour else None
         elif lacks_behaviour or lacks_knowledge or _is_short(retention):
             unsure = [behaviour] * lacks_behaviour + [retention] * _is_short(retention)
-            yield from list(filter(None, map(_more_items, unsure))) or [
-                Change("a distillation", "--set distill.steps=", None)
-            ]
+            yield from list(filter(None, map(_more_items, unsure))) or [distillation]
         return
     if lacks_behaviour:
         is_worse = _made_worse(behaviour) or (attempt.stopped or "").startswith(COLLAPSED)

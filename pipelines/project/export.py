@@ -168,7 +168,7 @@ def _license(base: Path) -> str | None:
     card = base / "README.md"
     try:
         return ModelCard.load(card, ignore_metadata_errors=True).data.license if card.is_file() else None
-    except (OSError, ValueError):
+    except Exception:  # of any kind: of YAML's, too; a card that cannot be read names no licence
         return None
 
 

@@ -60,6 +60,7 @@ def test_an_attempt_without_a_distillation_has_the_usual_one_next() -> None:
 def test_knowledge_that_a_warm_start_alone_lost_asks_for_none() -> None:
     attempt = replace(attempt_with(warm_start="0.15"), steps=0, planned=0, given={"distill.steps": 0})
     assert command(attempt, knowledge=SHORT, retention=SHORT) == "--set distill.steps=0 --warm-start off"
+    assert command(attempt, knowledge=SHORT, behaviour=SHORT) == "--warm-start off", "which the default steps follow"
 
 
 @pytest.mark.parametrize("warm_start", ["off", "default", None, 0.0])

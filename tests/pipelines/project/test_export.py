@@ -114,6 +114,8 @@ def test_without_a_card_of_the_base_no_license_is_stated(project: Project) -> No
     data = model_card(project, project.resolve("cycle:1"), "full").data
     assert data.license is None
     assert data.library_name == "transformers"
+    (Path(project.base) / "README.md").write_text("---\ntitle: Mine: v2\nlicense: mit\n---\n# Base\n")
+    assert model_card(project, project.resolve("cycle:1"), "full").data.license is None, "which is no YAML"
 
 
 @pytest.mark.parametrize(("small", "dtype"), [(0, torch.bfloat16), (10**9, torch.float32)])
