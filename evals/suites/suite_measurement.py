@@ -102,7 +102,9 @@ def suite_tasks(suite: str, suites: Mapping[str, str]) -> list[str]:
 def main_prompt_task(suites: Mapping[str, str]) -> str | None:
     """The task of behaviour that the gate judges, if it is one of prompts; None if it is a task of lm-eval."""
     tasks = suite_tasks("behaviour", suites)
-    main = next((task for task in tasks if task in ("ifeval", "lab")), tasks[0] if tasks else "")
+    # `main_result` finds it by its name, and a file's is without the end.
+    is_main = lambda task: task in ("ifeval", "lab") or Path(task).name == "ifeval.jsonl"  # noqa: E731
+    main = next(filter(is_main, tasks), tasks[0] if tasks else "")
     return main if main in ("ifeval", "lab") or main.endswith(".jsonl") else None
 
 

@@ -32,6 +32,7 @@ from recovery.progress import Update, also_listen
 HOLDER_FILE = "lock.json"
 
 PUBLISH_SECONDS = 5.0  # between two reports
+LOOK_SECONDS = 0.5  # for which others may hold the lock, such as a dashboard that looks whether a command was killed
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def project_lock(home: Path, command: str) -> Iterator[None]:
     with no_empty_folders(home) as missing:
         try:
             home.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=LOOK_SECONDS)
         except Timeout:
             raise AlreadyRunning(_stored_holder(home)) from None
         except OSError as error:

@@ -28,6 +28,7 @@ from evals.subject import Subject, encode_pair
 from evals.suites.config import load_suites
 from evals.suites.general import general_questions
 from evals.suites.instruction_following import Prompt, judge
+from evals.suites.suite_measurement import suite_tasks
 from recovery.engines.transformers import TransformersEngine
 from recovery.lab import instruction_tasks, own_world
 from recovery.models.adapters import preserve_adapter_state
@@ -254,7 +255,7 @@ def instruction_rows(model: Student, count: int) -> list[Sample]:
 
 def known_facts(model: Student, count: int) -> list[Sample]:
     """Questions on what the base knew before, with the right answers as targets."""
-    if "lab" in load_suites(model.path).get("retention", ""):
+    if "lab" in suite_tasks("retention", load_suites(model.path)):
         pool = [(q.question, "", q.answer) for q in Random(0).sample(own_world().questions(), count)]
     else:
         pool = [(q.text, q.reply_start + " ", q.answer) for q in general_questions()[:count]]

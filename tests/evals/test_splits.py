@@ -112,6 +112,8 @@ def test_the_task_that_the_gate_judges_is_the_one_asked_in_blocks() -> None:
     assert main_prompt_task({}) == "ifeval"
     assert main_prompt_task({"behaviour": "one.jsonl,lab"}) == "lab"
     assert main_prompt_task({"behaviour": "one.jsonl,two.jsonl"}) == "one.jsonl"
+    assert main_prompt_task({"behaviour": "one.jsonl,my/ifeval.jsonl"}) == "my/ifeval.jsonl", "its result has that name"
+    assert main_prompt_task({"behaviour": "one.jsonl,lab.jsonl"}) == "one.jsonl"
     assert main_prompt_task({"behaviour": "gsm8k,one.jsonl"}) is None
     assert main_prompt_task({"behaviour": ""}) is None
 

@@ -1,8 +1,10 @@
 import errno
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Timer
 
 import pytest
+from filelock import FileLock
 from sqlalchemy import update
 
 from db import tables
@@ -57,6 +59,14 @@ def test_progress_that_cannot_be_stored_is_said_once(
     (line,) = [record.message for record in caplog.records]
     assert line.startswith(f"Cannot store the progress in {tmp_path} (")
     assert line.endswith("No space left on device); status and dashboard will not show it")
+
+
+def test_a_look_at_the_lock_refuses_no_command(tmp_path: Path) -> None:
+    look = FileLock(tmp_path / "lock", thread_local=False)
+    look.acquire()
+    Timer(0.1, look.release).start()
+    with project_lock(tmp_path, "recover cycle"):
+        pass
 
 
 def test_a_job_that_ends_while_the_jobs_are_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,4 @@
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,9 @@ from pipelines.watch.readings import (
     InstructionReadings,
     RowReadings,
     Rows,
+    known_facts,
 )
+from recovery.lab import own_world
 from recovery.models.students import Student, load_student
 from recovery.samples import Sample
 from tests.models import save_tiny
@@ -153,3 +156,13 @@ def test_the_kl_is_exact_or_less(models: tuple[Student, Student], monkeypatch: p
         found.append(Rows.of_clean(clean, SAMPLES).kl(now))
     assert 0 < found[0] <= found[1] + 1e-6 <= found[2] + 2e-6
     assert found[2] == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize(("tasks", "is_lab"), [("lab", True), ("facts.jsonl", False)])
+def test_facts_are_the_built_in_models_only_where_its_base_names_them(tmp_path: Path, tasks: str, is_lab: bool) -> None:
+    folder = save_tiny(tmp_path / "lab")  # the path has that word, too
+    (folder / "facts.jsonl").write_text('{"prompt": "2 + 2?", "checks": [{"contains": "4"}]}\n')
+    (folder / "recover.json").write_text(json.dumps({"suites": {"retention": tasks}}))
+    model = load_student(str(folder))
+    asked = [model.chat.text(fact.tokens) for fact in known_facts(model, 4)]
+    assert is_lab == any(question.question in text for question in own_world().questions() for text in asked)
