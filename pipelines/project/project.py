@@ -304,7 +304,7 @@ class Project:
         # Not the time of the content, which a copy or an archive may bring along.
         inputs = [model, *([name, about.st_size, about.st_ctime_ns] for name, about in files)]
         id = weights_id(model, self.cache.get_or_write("weights", inputs, lambda: weights_hash(folder)))
-        if not (folder / "adapter_config.json").is_file():
+        if not (folder / ADAPTER_CONFIG).is_file():
             return id
         from recovery.models.adapters import base_of  # imports torch, which takes a second
 
